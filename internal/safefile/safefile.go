@@ -123,7 +123,7 @@ func identity(st *unix.Stat_t) Identity {
 		Dev: uint64(st.Dev), Ino: st.Ino, //nolint:unconvert // int32 on darwin
 		Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid,
 		Nlink: uint64(st.Nlink), Size: uint64(st.Size),
-		MtimeNS: unix.TimespecToNsec(mtime(st)), CtimeNS: unix.TimespecToNsec(ctime(st)),
+		MtimeNS: unix.TimespecToNsec(st.Mtim), CtimeNS: unix.TimespecToNsec(st.Ctim),
 	}
 }
 
