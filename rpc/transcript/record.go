@@ -20,12 +20,13 @@ const quietFor = 300 * time.Millisecond
 // transcript with the frames that came in place of the expected ones. Comments stay.
 // Values that change from run to run are written as matchers or variables: those of the
 // sandbox, times (members ending in _ms or named ts that the request did not give) and
-// digests that nothing sent. With exact set, frames are kept as they came.
+// digests that nothing sent. An expectation that still holds stays as it is written.
+// With exact set, frames are kept as they came.
 //
 // What is recorded is what the server did, right or wrong: read it before keeping it.
 func Record(file *File, options Options, exact bool) (*File, error) {
 	recorded := &File{Path: file.Path}
-	recording := &recorder{vars: Vars{}, sent: map[string]bool{}, exact: exact}
+	recording := &recorder{vars: Vars{}, sent: map[string]bool{}, refs: map[string]string{}, exact: exact}
 	err := play(file, options, func(event Event) error {
 		recorded.Entries = append(recorded.Entries, recording.entry(event))
 		return nil
@@ -35,11 +36,14 @@ func Record(file *File, options Options, exact bool) (*File, error) {
 
 // Event is one thing that happened while a transcript was played: a line of the file
 // that is not an expectation, or a frame that came (Kind Expect, or ExpectEOF when the
-// server ended the stream). Text of a Send is as it was sent, Source as it was written.
+// server ended the stream). Text of a Send is as it was sent, Source as it was written;
+// Source of a frame is the expectation in the file with its id, or "", and Holds says
+// whether the frame meets it.
 type Event struct {
 	Kind   Kind
 	Text   string
 	Source string
+	Holds  bool
 }
 
 // Replay plays the sending side of file and hands over everything that happens, as it
@@ -58,6 +62,9 @@ func play(file *File, options Options, see func(Event) error, begin func(Vars)) 
 	p := &player{options: options, vars: sandbox.Vars, see: see}
 	defer p.abort()
 	for i, entry := range file.Entries {
+		if entry.Kind == Command {
+			p.old = expectations(file.Entries[i+1:])
+		}
 		if err := p.step(entry, file.Entries[i+1:]); err != nil {
 			return fmt.Errorf("%s:%d: %w", file.Path, entry.Line, err)
 		}
@@ -70,16 +77,15 @@ type player struct {
 	vars    Vars
 	see     func(Event) error
 	server  *server
-	owed    int // answers to come for what was sent since the last time they were taken
+	owed    int     // answers to come for what was sent since the last time they were taken
+	old     []Entry // the file's expectations that no frame was paired with yet
 	over    bool
 }
 
 func (p *player) step(entry Entry, rest []Entry) error {
 	switch entry.Kind {
 	case Expect, ExpectEOF:
-		// What comes is taken once everything of a group was sent; here only the names
-		// that later lines use are learned.
-		return p.takeFor(entry)
+		return p.takeOwed()
 	case Send:
 		text, err := p.vars.Expand(entry.Text, true)
 		if err != nil {
@@ -108,6 +114,20 @@ func (p *player) step(entry Entry, rest []Entry) error {
 	}
 }
 
+// expectations are those of one server: up to the next one's start.
+func expectations(entries []Entry) []Entry {
+	var out []Entry
+	for _, entry := range entries {
+		if entry.Kind == Command {
+			break
+		}
+		if entry.Kind == Expect && !strings.HasPrefix(entry.Text, `"<any>"`) {
+			out = append(out, entry)
+		}
+	}
+	return out
+}
+
 // answers is how many frames a line asks for. A line that is not a request in any
 // readable form is refused with one.
 func answers(text string) int {
@@ -125,9 +145,12 @@ func answers(text string) int {
 }
 
 func (p *player) command(entry Entry) error {
+	old := p.old
+	p.old = nil // they are the next server's
 	if err := p.end(); err != nil {
 		return err
 	}
+	p.old = old
 	args, err := expandArgs(entry, p.vars)
 	if err != nil {
 		return err
@@ -140,44 +163,47 @@ func (p *player) command(entry Entry) error {
 	return err
 }
 
-// takeFor takes the owed answers; the values an old expectation names are kept from
-// the frame with the same id, so that a recording of it can be played on.
-func (p *player) takeFor(old Entry) error {
-	if p.owed == 0 && old.Kind == Expect {
-		return nil
-	}
-	for p.owed > 0 && !p.over {
-		got, err := p.take()
-		if err != nil {
-			return err
-		}
-		if want, err := p.vars.Expand(old.Text, true); err == nil && got != nil {
-			keepNamed([]byte(want), got, p.vars)
-		}
-	}
-	return nil
-}
-
 func (p *player) takeOwed() error {
 	for p.owed > 0 && !p.over {
-		if _, err := p.take(); err != nil {
+		if err := p.take(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *player) take() ([]byte, error) {
+func (p *player) take() error {
 	got, err := p.server.next(p.options.patience())
 	if errors.Is(err, io.EOF) {
 		p.over, p.owed = true, 0
-		return nil, p.see(Event{Kind: ExpectEOF})
+		return p.see(Event{Kind: ExpectEOF})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, p.server.stderr)
+		return fmt.Errorf("%w\n%s", err, p.server.stderr)
 	}
 	p.owed--
-	return got, p.see(Event{Kind: Expect, Text: string(got)})
+	return p.came(got)
+}
+
+// came hands over a frame, with the expectation in the file that it meets. The values
+// that the expectation names are kept, so that a recording of it can be played on.
+func (p *player) came(got []byte) error {
+	event := Event{Kind: Expect, Text: string(got)}
+	for i, old := range p.old {
+		want, err := p.vars.Expand(old.Text, true)
+		if err != nil || frameKey([]byte(want)) != frameKey(got) {
+			continue
+		}
+		p.old = append(p.old[:i:i], p.old[i+1:]...)
+		event.Source = old.Text
+		differences, err := Match([]byte(want), got, p.vars)
+		event.Holds = err == nil && len(differences) == 0
+		if !event.Holds {
+			keepNamed([]byte(want), got, p.vars)
+		}
+		break
+	}
+	return p.see(event)
 }
 
 // keepNamed learns the values of named matchers from a frame, where it has them.
@@ -205,7 +231,7 @@ func (p *player) end() error {
 		if err != nil {
 			break
 		}
-		if err := p.see(Event{Kind: Expect, Text: string(got)}); err != nil {
+		if err := p.came(got); err != nil {
 			return err
 		}
 	}
@@ -213,7 +239,7 @@ func (p *player) end() error {
 	p.server = nil
 	extra, err := ending.finish()
 	for _, text := range extra {
-		if err := p.see(Event{Kind: Expect, Text: string(text)}); err != nil {
+		if err := p.came(text); err != nil {
 			return err
 		}
 	}
@@ -231,8 +257,9 @@ func (p *player) abort() {
 
 // recorder turns events into entries.
 type recorder struct {
-	vars  Vars            // the sandbox's
-	sent  map[string]bool // every string and number that was sent
+	vars  Vars              // the sandbox's
+	sent  map[string]bool   // every string and number that was sent
+	refs  map[string]string // values that were sent by reference, and the reference
 	exact bool
 }
 
@@ -244,9 +271,17 @@ func (r *recorder) entry(event Event) Entry {
 		if value, err := decode([]byte(event.Text)); err == nil {
 			r.remember(value)
 		}
+		for _, reference := range varReference.FindAllString(event.Source, -1) {
+			if value, err := r.vars.Expand(reference, false); err == nil {
+				r.refs[value] = reference
+			}
+		}
 		return Entry{Kind: Send, Text: event.Source}
 	case Expect:
-		return Entry{Kind: Expect, Text: r.generalize(event.Text)}
+		if event.Holds && !r.exact {
+			return Entry{Kind: Expect, Text: event.Source}
+		}
+		return Entry{Kind: Expect, Text: r.generalize(event.Text, event.Source)}
 	default:
 		return Entry{Kind: event.Kind, Text: event.Source}
 	}
@@ -269,7 +304,9 @@ func (r *recorder) remember(value any) {
 	}
 }
 
-func (r *recorder) generalize(text string) string {
+// generalize writes a frame as an expectation. Matchers with a name stay where the old
+// expectation had them, because later lines use what they keep.
+func (r *recorder) generalize(text, old string) string {
 	if r.exact {
 		return text
 	}
@@ -277,24 +314,46 @@ func (r *recorder) generalize(text string) string {
 	if err != nil {
 		return text
 	}
-	return render(r.general("", value))
+	var former any
+	if expanded, err := r.vars.Expand(old, true); err == nil {
+		former, _ = decode([]byte(expanded)) // without one there is nothing to keep
+	}
+	return unquoteReferences(render(r.general("", value, former)))
 }
 
-func (r *recorder) general(name string, value any) any {
+// bareMark encloses a variable reference that stands for a number: it is rendered as a
+// string, because JSON has no other place for it, and loses its quotes afterwards.
+const bareMark = "\uE000"
+
+func unquoteReferences(text string) string {
+	return strings.NewReplacer(`"`+bareMark, "", bareMark+`"`, "").Replace(text)
+}
+
+func (r *recorder) general(name string, value, old any) any {
+	if text, ok := old.(string); ok {
+		parts := matcherForm.FindStringSubmatch(text)
+		if parts != nil && parts[1] != "" && kindHolds(parts[2], value) {
+			return text
+		}
+	}
 	switch value := value.(type) {
 	case map[string]any:
+		former, _ := old.(map[string]any)
 		out := make(map[string]any, len(value))
 		for _, member := range slices.Sorted(maps.Keys(value)) {
-			out[member] = r.general(member, value[member])
+			out[member] = r.general(member, value[member], former[member])
 		}
 		return out
 	case []any:
 		out := make([]any, len(value))
 		for i := range value {
-			out[i] = r.general(name, value[i])
+			out[i] = r.general(name, value[i], nil)
 		}
 		return out
 	case number:
+		if reference, ok := r.refs[string(value)]; ok {
+			return bareMark + reference + bareMark
+		}
 		if isTimeMember(name) && !r.sent[string(value)] && plausibleMillis(value) {
 			return "<time>"
 		}
@@ -306,13 +365,16 @@ func (r *recorder) general(name string, value any) any {
 }
 
 func (r *recorder) generalString(name, value string) any {
-	if r.sent[value] {
-		return value
+	if reference, ok := r.refs[value]; ok {
+		return reference
 	}
 	for _, variable := range slices.Sorted(maps.Keys(r.vars)) {
 		if r.vars[variable] == value {
 			return "${" + variable + "}"
 		}
+	}
+	if r.sent[value] {
+		return value
 	}
 	switch {
 	case isHex64(value) && strings.Trim(value, "0") != "":

@@ -1,0 +1,13 @@
+// Command gloved runs coding agents in a sandbox for a controller that may only name
+// what the owner's policy allows. See `gloved --help` and the package daemon.
+package main
+
+import (
+	"os"
+
+	"gloved.dev/cmd/internal/daemon"
+)
+
+func main() {
+	os.Exit(daemon.Main(os.Args[1:]))
+}
