@@ -1,0 +1,196 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// A Status is the outcome of a verification.
+type Status string
+
+// Statuses.
+const (
+	StatusClean      Status = "clean"
+	StatusTorn       Status = "torn-tail"
+	StatusCorrupt    Status = "corrupt"
+	StatusUnreadable Status = "unreadable"
+)
+
+// Exit codes of the verify commands. ExitUsage is the command line's own.
+const (
+	ExitClean      = 0
+	ExitCorrupt    = 1
+	ExitUsage      = 2
+	ExitTorn       = 3
+	ExitUnreadable = 4
+)
+
+// An Anomaly is something odd that changes no verdict and no exit code, found by
+// VerifyOptions.Observe.
+type Anomaly struct {
+	Kind   string         `json:"kind"`
+	Seq    uint64         `json:"seq"`
+	Detail map[string]any `json:"detail,omitempty"`
+}
+
+// VerifyOptions refine a verification.
+type VerifyOptions struct {
+	// Schema judges a record after its algorithm and before its digest; a
+	// non-empty answer makes the log corrupt (schema-invalid).
+	Schema func(Entry) string
+	// Observe sees each good record in order and may report an anomaly.
+	Observe func(Entry) *Anomaly
+	// Anchor, when set, is a head the caller trusts: the log must contain that
+	// record. A log that verifies and lacks it is corrupt (head-mismatch). This
+	// is what notices records dropped off the end.
+	Anchor *Head
+}
+
+// A Verdict says what a log is worth. Records counts the proven records and Head
+// names the last of them. For a torn tail Offset and Bytes locate it; for
+// corruption Line, Offset, Reason and FirstBadSeq (nil when it could not be read)
+// name the first bad line.
+type Verdict struct {
+	Status      Status
+	Records     uint64
+	Head        *Head
+	Line        uint64
+	Offset      int64
+	Bytes       int64
+	FirstBadSeq *uint64
+	Reason      Reason
+	Message     string
+	Anomalies   []Anomaly
+}
+
+// ExitCode is the exit code of a command that verified the log.
+func (v Verdict) ExitCode() int {
+	switch v.Status {
+	case StatusClean:
+		return ExitClean
+	case StatusTorn:
+		return ExitTorn
+	case StatusCorrupt:
+		return ExitCorrupt
+	}
+	return ExitUnreadable
+}
+
+// MarshalJSON gives each status the members the public verifier gives it, and
+// the position beside them.
+func (v Verdict) MarshalJSON() ([]byte, error) {
+	m := map[string]any{"status": v.Status}
+	switch v.Status {
+	case StatusClean:
+		m["records"], m["head"] = v.Records, v.Head
+		m["anomalies"] = append([]Anomaly{}, v.Anomalies...)
+	case StatusTorn:
+		m["records"], m["intactThroughSeq"], m["message"] = v.Records, v.Records, v.Message
+		m["offset"], m["bytes"] = v.Offset, v.Bytes
+		m["anomalies"] = append([]Anomaly{}, v.Anomalies...)
+	case StatusCorrupt:
+		m["firstBadSeq"], m["reason"], m["message"] = v.FirstBadSeq, v.Reason, v.Message
+		m["line"], m["offset"] = v.Line, v.Offset
+	default:
+		m["message"] = v.Message
+	}
+	return json.Marshal(m)
+}
+
+// Verify proves a log. It reads r once, as a stream. An error of the reader is
+// the verdict unreadable.
+func Verify(r io.Reader, o VerifyOptions) Verdict {
+	w := newWalker(o.Schema)
+	var anomalies []Anomaly
+	anchored := o.Anchor == nil || o.Anchor.Seq == 0
+	err := w.run(r, func(e Entry) error {
+		if o.Anchor != nil && e.Head() == *o.Anchor {
+			anchored = true
+		}
+		if o.Observe != nil {
+			if a := o.Observe(e); a != nil {
+				anomalies = append(anomalies, *a)
+			}
+		}
+		return nil
+	})
+	v := Verdict{Status: StatusClean, Records: w.head.Seq, Offset: w.offset, Anomalies: anomalies}
+	if w.head.Seq != 0 {
+		head := w.head
+		v.Head = &head
+	}
+	switch {
+	case err != nil:
+		v.fault(err)
+	case !anchored:
+		v.fault(&CorruptError{Line: w.lines, Offset: w.offset, Reason: ReasonHeadMismatch,
+			Err: fmt.Errorf("record %d with the trusted hash is not in the log", o.Anchor.Seq)})
+	}
+	return v
+}
+
+func (v *Verdict) fault(err error) {
+	v.Message = err.Error()
+	var torn *TornError
+	var corrupt *CorruptError
+	switch {
+	case errors.As(err, &torn):
+		v.Status, v.Offset, v.Bytes = StatusTorn, torn.Offset, torn.Bytes
+	case errors.As(err, &corrupt):
+		v.Status, v.Anomalies = StatusCorrupt, nil
+		v.Line, v.Offset, v.Reason = corrupt.Line, corrupt.Offset, corrupt.Reason
+		if corrupt.Seq != 0 {
+			seq := corrupt.Seq
+			v.FirstBadSeq = &seq
+		}
+	default:
+		v.Status, v.Anomalies = StatusUnreadable, nil
+	}
+}
+
+// VerifyFile proves the log at path. An absent or empty file is a clean log
+// without records. It never writes, locks or creates. When the file cannot be
+// read, or is not a regular file, the verdict is unreadable and the error says
+// why.
+func VerifyFile(path string, o VerifyOptions) (Verdict, error) {
+	f, err := openRead(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Verify(empty{}, o), nil
+	}
+	if err != nil {
+		return Verdict{Status: StatusUnreadable, Message: err.Error()}, err
+	}
+	defer f.Close()
+	v := Verify(f, o)
+	if v.Status == StatusUnreadable {
+		return v, errors.New(v.Message)
+	}
+	return v, nil
+}
+
+type empty struct{}
+
+func (empty) Read([]byte) (int, error) { return 0, io.EOF }
+
+// openRead opens a log for reading only. O_NONBLOCK keeps a FIFO in its place
+// from hanging us.
+func openRead(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
