@@ -1,0 +1,7 @@
+//go:build !linux
+
+package cgroup
+
+import "runtime"
+
+func onlineCPUs() int { return runtime.NumCPU() }
