@@ -40,7 +40,7 @@ func inLibraries(f source) bool {
 }
 
 func callRules() []rule {
-	return slices.Concat(fileRules(), outputRules(), valueRules())
+	return slices.Concat(fileRules(), outputRules(), valueRules(), deferRules())
 }
 
 func fileRules() []rule {

@@ -57,8 +57,7 @@ func checkPackageDocs(t *tree, _ rule) (found []finding) {
 		if want := "Package " + name + " "; name != "main" && !strings.HasPrefix(text, want) {
 			found = append(found, t.at(texts[0].Pos(), "the doc does not start with %q", want))
 		}
-		//lint:ignore SA1019 the text is judged by its first sentence alone, without a package to parse it for
-		if first := doc.Synopsis(text); len(strings.Join(strings.Fields(text), " ")) <= len(first)+1 {
+		if first := new(doc.Package).Synopsis(text); len(strings.Join(strings.Fields(text), " ")) <= len(first)+1 {
 			found = append(found, t.at(texts[0].Pos(), "the doc of %s is one sentence", name))
 		}
 	}

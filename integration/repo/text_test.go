@@ -2,6 +2,7 @@ package repo_test
 
 import (
 	"bytes"
+	"errors"
 	"go/token"
 	"io/fs"
 	"path"
@@ -28,7 +29,7 @@ func textRules() []rule {
 			"and a new name needs a reason.",
 		check: checkTop,
 		bad:   map[string]string{"util/a.txt": ""},
-		good:  map[string]string{"cmd/a.txt": "", "go.mod": ""},
+		good:  map[string]string{"cmd/a.txt": "", "go.mod": "", "glove": "", ".gitignore": "/glove"},
 	}, {
 		name: "no-unfinished-work",
 		why: "A marker in the text is a task nobody can find, order or close. What is missing is an issue; " +
@@ -44,8 +45,14 @@ func checkTop(t *tree, _ rule) (found []finding) {
 	if err != nil {
 		return []finding{{msg: err.Error()}}
 	}
+	// What git ignores by name at the top is nobody's but the one's who built it.
+	text, err := fs.ReadFile(t.fsys, ".gitignore")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return []finding{{msg: err.Error()}}
+	}
+	ignored := strings.Fields(string(text))
 	for _, e := range entries {
-		if !slices.Contains(allowed, e.Name()) {
+		if !slices.Contains(allowed, e.Name()) && !slices.Contains(ignored, "/"+e.Name()) {
 			found = append(found, finding{token.Position{Filename: e.Name()}, "is not a name of the top level"})
 		}
 	}
