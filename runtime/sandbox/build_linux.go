@@ -1,0 +1,179 @@
+package sandbox
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// builder is init in its first life: it has the capabilities set-up needs and
+// nothing untrusted has run yet.
+type builder struct {
+	inner
+	root    int           // the new root's mount
+	system  []systemEntry // what of the host comes along
+	devices map[string]int
+	slave   *os.File
+	launch  int // launch's pid in the session
+}
+
+// buildMain makes the room, starts launch and turns into the keeper.
+func buildMain() {
+	b := &builder{inner: inner{sock: fdControl}, root: -1}
+	closeOnExec()
+	b.step(stepSpec, func() (err error) {
+		b.spec, err = readSpec(fdSpec)
+		return err
+	})
+	b.step(stepPrivate, makePrivate)
+	b.step(stepSystem, b.gatherSystem)
+	b.step(stepRoot, b.makeRoot)
+	b.step(stepSkeleton, b.attachSystem)
+	b.step(stepEtc, b.writeEtc)
+	b.step(stepDev, b.makeDev)
+	b.step(stepProc, b.makeProc)
+	b.step(stepMounts, b.attachMounts)
+	b.step(stepPivot, b.pivot)
+	b.step(stepSeal, func() error { return setAttrs(b.root, unix.MOUNT_ATTR_RDONLY, 0) })
+	b.step(stepHostname, func() error { return unix.Sethostname([]byte(b.spec.Hostname)) })
+	b.step(stepLoopback, raiseLoopback)
+	b.step(stepTerminal, b.openTerminal)
+	b.step(stepLaunch, b.startLaunch)
+	b.step(stepInit, b.becomeKeeper)
+}
+
+// closeOnExec marks everything but the standard three: what a later exec keeps is
+// decided there, by name.
+func closeOnExec() {
+	_ = unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
+}
+
+// makePrivate cuts propagation, so that no mount made here is seen outside and
+// none made outside appears here.
+func makePrivate() error {
+	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+}
+
+// pivot makes the new root the only one. Both arguments are the new root: the old
+// one ends up stacked on it and is detached from there, so that no directory inside
+// is ever needed for it.
+func (b *builder) pivot() error {
+	if err := unix.Fchdir(b.root); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return err
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return at("old root", err)
+	}
+	return unix.Chdir("/")
+}
+
+// raiseLoopback brings lo up; its addresses come by themselves. The namespace has
+// no other interface and no route.
+func raiseLoopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == unix.EAFNOSUPPORT {
+		return nil // a kernel without the family has no lo address to raise either
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(req)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// openTerminal opens the session's PTY in the session's own devpts, so that tty(1)
+// names a device that exists inside, sets the size before anything can ask for it,
+// and hands the master out.
+func (b *builder) openTerminal() error {
+	master, slave, err := pty.Open()
+	if err != nil {
+		return err
+	}
+	defer master.Close()
+	size := &pty.Winsize{Rows: b.spec.Rows, Cols: b.spec.Cols}
+	if err := pty.Setsize(master, size); err != nil {
+		return err
+	}
+	// The harness gets this descriptor as its standard input: programs do not
+	// expect O_NONBLOCK there.
+	if err := unix.SetNonblock(int(slave.Fd()), false); err != nil {
+		return err
+	}
+	b.slave = slave
+	return b.send(message{Kind: msgTerminal}, int(master.Fd()))
+}
+
+// startLaunch starts launch on the terminal, in a session of its own. Its
+// descriptors 3 and 4 are its socket and the spec.
+func (b *builder) startLaunch() error {
+	tty := b.slave.Fd()
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{roleLaunch}, &syscall.ProcAttr{
+		Env:   []string{},
+		Files: []uintptr{tty, tty, tty, fdLaunch, fdSpec},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0},
+	})
+	if err != nil {
+		return err
+	}
+	b.launch = pid
+	// The other end must see the end of file when launch executes the harness.
+	return unix.Close(fdLaunch)
+}
+
+// becomeKeeper gives everything up and executes the same sealed file once more:
+// the one way to be sure that no thread of a Go process keeps a capability is to
+// have the kernel end them all.
+func (b *builder) becomeKeeper() error {
+	if err := standardNull(b.spec.Knobs.Stderr); err != nil {
+		return at("/dev/null", err)
+	}
+	if err := dropAll(); err != nil {
+		return err
+	}
+	if _, err := unix.FcntlInt(fdControl, unix.F_SETFD, 0); err != nil {
+		return err
+	}
+	// One processor's worth of runtime is plenty for a process that waits.
+	return unix.Exec("/proc/self/exe", []string{roleInit, strconv.Itoa(b.launch)}, []string{"GOMAXPROCS=1"})
+}
+
+// standardNull replaces the descriptors 0 to 2, which are the host's, by the
+// session's /dev/null.
+func standardNull(keepStderr bool) error {
+	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	for std := 0; std <= 2; std++ {
+		if std == 2 && keepStderr {
+			break
+		}
+		if err := unix.Dup3(fd, std, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parent splits an absolute path into its directories and its last component.
+func parent(path string) (dirs []string, last string) {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	return parts[:len(parts)-1], parts[len(parts)-1]
+}

@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepMain is init in its second life: pid 1 with no privilege at all, which the
+// harness may not look into. It reaps, forwards signals, tells the caller how the
+// harness ended, and takes the rest of the session down with it.
+func keepMain(args []string) {
+	in := &inner{sock: fdControl}
+	var launch int
+	in.step(stepInit, func() (err error) {
+		// Not dumpable: without this a process of the same uid could open
+		// /proc/1/mem. The harness is held until ready is sent.
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			return err
+		}
+		// The parent-death signal belongs to a thread and exec may have changed
+		// which; arm it again. The socket's end of file covers the time before.
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			return err
+		}
+		if len(args) != 1 {
+			return syscall.EINVAL
+		}
+		launch, err = strconv.Atoi(args[0])
+		return err
+	})
+	forward(launch)
+	if err := in.send(message{Kind: msgReady}); err != nil {
+		os.Exit(1)
+	}
+	go endWithCaller()
+	status := reapUntil(launch)
+	// The caller may be gone; then there is nobody to tell.
+	_ = in.send(message{Kind: msgExit, Status: uint32(status)})
+	killRest()
+	os.Exit(0)
+}
+
+// forward passes the signals that ask a session to end on to the harness; the
+// kernel would drop them, pid 1 having no handler.
+func forward(launch int) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
+	go func() {
+		for s := range signals {
+			if n, ok := s.(syscall.Signal); ok {
+				_ = unix.Kill(launch, n) // it may have ended
+			}
+		}
+	}()
+}
+
+// endWithCaller ends pid 1, and with it everything, when the caller's end of the
+// socket is gone. The caller sends nothing here, so anything but silence is the end.
+func endWithCaller() {
+	var b [1]byte
+	_ = retry(func() error {
+		_, _, err := unix.Recvfrom(fdControl, b[:], 0)
+		return err
+	})
+	os.Exit(1)
+}
+
+// reapUntil reaps whatever is or becomes a child of pid 1, until launch is among it,
+// and returns launch's status.
+func reapUntil(launch int) syscall.WaitStatus {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WALL, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			os.Exit(1) // launch is not our child: nothing here makes sense
+		}
+		if pid == launch {
+			return status
+		}
+	}
+}
+
+// killRest kills what the harness left behind and reaps it, so that the namespace
+// ends now and not when a stray process does.
+func killRest() {
+	_ = unix.Kill(-1, unix.SIGKILL)
+	for {
+		_, err := syscall.Wait4(-1, nil, syscall.WALL, nil)
+		if err != nil && err != syscall.EINTR {
+			return
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package sandbox
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"syscall"
+
+	"gloved.dev/internal/strictjson"
+	"golang.org/x/sys/unix"
+)
+
+// Main runs the role this process was started for and never returns, or returns at
+// once when it was not started as one of ours. Every program that calls Start, and
+// the TestMain of every test that does, calls it before anything else.
+func Main() {
+	if len(os.Args) == 0 {
+		return
+	}
+	switch os.Args[0] {
+	case roleBuild:
+		runtime.LockOSThread()
+		buildMain()
+	case roleInit:
+		keepMain(os.Args[1:])
+	case roleLaunch:
+		runtime.LockOSThread()
+		launchMain()
+	default:
+		return
+	}
+	os.Exit(1)
+}
+
+// inner is what init and launch share: their socket, the spec and the steps.
+type inner struct {
+	sock int
+	spec spec
+}
+
+// step runs one named set-up step. A failure is reported and ends the process.
+func (in *inner) step(name string, f func() error) {
+	if in.spec.Knobs.HangStep == name {
+		select {}
+	}
+	err := f()
+	if err == nil && in.spec.Knobs.FailStep == name {
+		err = at("injected", syscall.EIO)
+	}
+	if err == nil {
+		return
+	}
+	_ = in.send(message{Kind: msgFailed, Failed: stepError(name, err)})
+	os.Exit(1)
+}
+
+// send sends one message with the descriptors given.
+func (in *inner) send(m message, fds ...int) error {
+	data, err := encode(m)
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	return retry(func() error { return unix.Sendmsg(in.sock, data, oob, nil, unix.MSG_NOSIGNAL) })
+}
+
+// expect receives one message and insists on its kind. Anything else, the end of
+// file included, means that the caller is gone or broken: the process ends.
+func (in *inner) expect(kind string) {
+	buf := make([]byte, maxMessage)
+	var n int
+	err := retry(func() (err error) {
+		n, _, err = unix.Recvfrom(in.sock, buf, 0)
+		return err
+	})
+	if err != nil || n == 0 {
+		os.Exit(1)
+	}
+	if m, err := decode(buf[:n]); err != nil || m.Kind != kind {
+		os.Exit(1)
+	}
+}
+
+// readSpec reads the spec from the sealed memory file at fd.
+func readSpec(fd int) (spec, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return spec{}, err
+	}
+	if st.Size > maxSpec {
+		return spec{}, syscall.EFBIG
+	}
+	data := make([]byte, st.Size)
+	// init and launch share the file and its offset: read by position.
+	for got := 0; got < len(data); {
+		n, err := unix.Pread(fd, data[got:], int64(got))
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return spec{}, err
+		case n == 0:
+			return spec{}, io.ErrUnexpectedEOF
+		}
+		got += max(n, 0)
+	}
+	var s spec
+	err := strictjson.Decode(data, &s, strictjson.Limits{MaxBytes: maxSpec})
+	return s, err
+}
+
+// retry repeats a system call that a signal interrupted.
+func retry(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package sandbox
+
+import "gloved.dev/runtime/sandbox/probe"
+
+// The handshake. Every message is one packet of strict JSON on a SOCK_SEQPACKET
+// pair; init and launch have a pair each, the other end of both is the caller's.
+// The kernel stamps launch's packets with its pid as the caller sees it.
+//
+//	caller                          init                        launch
+//	  │ (clone; spec, sockets and mounts are descriptors it inherits)
+//	  │                               │ builds the root, pivots
+//	  │ ◀── terminal + PTY master ─── │
+//	  │                               │ ── fork, exec ─────────────▶ │
+//	  │ ◀───────────────────────────────────────────────── hello ── │
+//	  │  opens a pidfd                                               │
+//	  │ ── hold ───────────────────────────────────────────────────▶ │
+//	  │ ◀────────────────────────────────────────────────── held ── │
+//	  │  same pid, alive throughout: the pidfd is launch's           │
+//	  │  Hooks.Placed                 │ drops everything, execs itself
+//	  │ ◀── ready ─────────────────── │
+//	  │ ── confine ────────────────────────────────────────────────▶ │
+//	  │                               │         confines itself, probes
+//	  │ ◀──────────────────────────────────────── report | failed ── │
+//	  │  Start returns                │                              │
+//	  │ ── exec ───────────────────────────────────────────────────▶ │
+//	  │ ◀─────────────────────────── end of file at exec | failed ── │
+//	  │  Release returns              │                              │
+//	  │ ◀── exit ──────────────────── │ (reaped launch)
+//	  │                               │ kills what is left, ends
+//
+// init may send failed at any time before ready. End of file on init's socket,
+// seen by init, means that the caller is gone: init kills everything and ends.
+const (
+	msgTerminal = "terminal"
+	msgHello    = "hello"
+	msgHold     = "hold"
+	msgHeld     = "held"
+	msgReady    = "ready"
+	msgConfine  = "confine"
+	msgReport   = "report"
+	msgExec     = "exec"
+	msgExit     = "exit"
+	msgFailed   = "failed"
+)
+
+// message is the one shape of every packet; a kind uses the members it needs.
+type message struct {
+	Kind   string         `json:"kind"`
+	Failed *StepError     `json:"failed,omitzero"`
+	ABI    int            `json:"abi,omitzero"`
+	Filter string         `json:"filter,omitzero"`
+	Probes []probe.Result `json:"probes,omitzero"`
+	Status uint32         `json:"status,omitzero"` // as wait4(2) gives it
+}
+
+// maxMessage bounds one packet; the largest, a report, is under 8 KiB.
+const maxMessage = 64 << 10
+
+// maxSpec bounds the serialized spec.
+const maxSpec = 2*MaxArgBytes + 1<<20
+
+// Descriptors init is born with; the mounts' follow in the order of the spec.
+const (
+	fdControl = 3 // init's socket
+	fdLaunch  = 4 // launch's socket, handed on
+	fdSpec    = 5 // the spec, a sealed memory file, handed on
+	fdMounts  = 6
+)
+
+// The roles, as argv[0] of a re-execution. init has two lives: first it builds,
+// with capabilities; then it has executed itself again and keeps.
+const (
+	roleBuild  = "gloved: init (building)"
+	roleInit   = "gloved: init"
+	roleLaunch = "gloved: launch"
+)
+
+// spec is what init and launch need to know.
+type spec struct {
+	Hostname    string      `json:"hostname"`
+	Argv        []string    `json:"argv"`
+	Env         []string    `json:"env"`
+	WorkDir     string      `json:"work_dir"`
+	Rows        uint16      `json:"rows"`
+	Cols        uint16      `json:"cols"`
+	Mounts      []specMount `json:"mounts"`
+	SystemPaths []string    `json:"system_paths"`
+	Loopback    bool        `json:"loopback"`
+	Knobs       knobs       `json:"knobs"`
+}
+
+type specMount struct {
+	Name     string `json:"name"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"read_only"`
+	File     bool   `json:"file"`
+	Exec     bool   `json:"exec"`
+}
+
+// Names of the steps, in the order they happen. A StepError's Step is one of them.
+const (
+	stepConfig     = "config"
+	stepExecutable = "executable"
+	stepSpawn      = "spawn"
+	stepSpec       = "spec"
+	stepPrivate    = "private"
+	stepSystem     = "system"
+	stepRoot       = "root"
+	stepSkeleton   = "skeleton"
+	stepProc       = "proc"
+	stepDev        = "dev"
+	stepEtc        = "etc"
+	stepMounts     = "mounts"
+	stepPivot      = "pivot"
+	stepSeal       = "seal"
+	stepHostname   = "hostname"
+	stepLoopback   = "loopback"
+	stepTerminal   = "terminal"
+	stepLaunch     = "launch"
+	stepInit       = "init"
+	stepHold       = "hold"
+	stepPlace      = "place"
+	stepCgroupNS   = "cgroup_namespace"
+	stepWorkDir    = "work_dir"
+	stepLimits     = "limits"
+	stepSignals    = "signals"
+	stepCaps       = "capabilities"
+	stepLandlock   = "landlock"
+	stepFDs        = "descriptors"
+	stepFilter     = "filter"
+	stepProbe      = "probe"
+	stepReport     = "report"
+	stepExec       = "exec"
+)
+
+// Steps lists the names of all set-up steps in the order they happen.
+func Steps() []string {
+	return []string{
+		stepConfig, stepExecutable, stepSpawn, stepSpec, stepPrivate, stepSystem, stepRoot, stepSkeleton, stepEtc,
+		stepDev, stepProc, stepMounts, stepPivot, stepSeal, stepHostname, stepLoopback, stepTerminal,
+		stepLaunch, stepInit, stepHold, stepPlace, stepCgroupNS, stepWorkDir, stepLimits, stepSignals,
+		stepCaps, stepLandlock, stepFDs, stepFilter, stepProbe, stepReport, stepExec,
+	}
+}

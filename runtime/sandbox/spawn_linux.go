@@ -1,0 +1,81 @@
+package sandbox
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// setupCaps are what building a room needs, in the room's own user namespace.
+var setupCaps = []uintptr{
+	unix.CAP_SYS_ADMIN, // mounts, the host name, the cgroup namespace
+	unix.CAP_NET_ADMIN, // raising lo
+	unix.CAP_SETPCAP,   // dropping the bounding set, locking the secure bits
+}
+
+// spawner runs functions on one thread that never ends. The parent-death signal is
+// sent when the *thread* that made a process ends, not its process: made on any
+// other thread, a session would die when the Go runtime lets that thread go
+// (golang/go#27505).
+var spawner = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+func onSpawner(f func()) {
+	done := make(chan struct{})
+	spawner() <- func() { defer close(done); f() }
+	<-done
+}
+
+// devNull is init's standard input, output and error until it is in its room.
+var devNull = sync.OnceValues(func() (*os.File, error) { return os.OpenFile(os.DevNull, os.O_RDWR, 0) })
+
+// spawn starts init in new namespaces with the descriptors given from 3 up.
+func spawn(c *Config, exe *os.File, files []*os.File) (*os.Process, *os.File, error) {
+	null, err := devNull()
+	if err != nil {
+		return nil, nil, err
+	}
+	stderr := null
+	if c.knobs.Stderr {
+		stderr = os.Stderr
+	}
+	pidFD := -1
+	attr := &os.ProcAttr{
+		Env:   []string{"GOMAXPROCS=2"},
+		Files: append([]*os.File{null, null, stderr}, files...),
+		Sys: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
+				unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+			UidMappings:                []syscall.SysProcIDMap{{ContainerID: InsideUID, HostID: int(c.HostUID), Size: 1}},
+			GidMappings:                []syscall.SysProcIDMap{{ContainerID: InsideGID, HostID: int(c.HostGID), Size: 1}},
+			GidMappingsEnableSetgroups: c.DropGroups,
+			Credential:                 &syscall.Credential{Uid: InsideUID, Gid: InsideGID, NoSetGroups: !c.DropGroups},
+			AmbientCaps:                setupCaps,
+			Setsid:                     true,
+			Pdeathsig:                  syscall.SIGKILL,
+			PidFD:                      &pidFD,
+		},
+	}
+	var p *os.Process
+	onSpawner(func() { p, err = os.StartProcess(fdPath(int(exe.Fd())), []string{roleBuild}, attr) })
+	if err != nil {
+		return nil, nil, err
+	}
+	if pidFD < 0 {
+		_ = p.Kill()
+		_, _ = p.Wait()
+		return nil, nil, syscall.ENOSYS
+	}
+	return p, os.NewFile(uintptr(pidFD), "init pidfd"), nil
+}
