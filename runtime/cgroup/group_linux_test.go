@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gloved.dev/internal/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -82,7 +83,8 @@ func TestHogDiesWhole(t *testing.T) {
 	if u.OOMKills == 0 || u.MemoryLimitHits == 0 {
 		t.Errorf("no trace of the limit in %+v", u)
 	}
-	if u.MemoryPeakBytes > 48<<20 || u.MemoryPeakBytes < 40<<20 {
+	// The kernel may charge a few pages past the limit, for a task that is dying anyway.
+	if u.MemoryPeakBytes > 49<<20 || u.MemoryPeakBytes < 40<<20 {
 		t.Errorf("peak %d, limit %d", u.MemoryPeakBytes, 48<<20)
 	}
 }
@@ -90,11 +92,7 @@ func TestHogDiesWhole(t *testing.T) {
 // TestPageCacheIsNoCause reads more than the limit allows to be cached.
 func TestPageCacheIsNoCause(t *testing.T) {
 	g := group(t, host(t), Limits{MemoryBytes: 48 << 20, PIDs: 100})
-	dir, err := os.MkdirTemp("/var/tmp", "glove-cgroup-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	dir := diskDir(t)
 	name := filepath.Join(dir, "file")
 	f, err := os.Create(name)
 	if err != nil {
@@ -124,8 +122,8 @@ func TestPageCacheIsNoCause(t *testing.T) {
 	if cause, met := u.Exceeded(0); met {
 		t.Errorf("usage %+v amounts to %s", u, cause)
 	}
-	if u.MemoryLimitHits == 0 {
-		t.Skip("the pages were not charged to the group; nothing shown")
+	if u.MemoryPeakBytes < 40<<20 {
+		t.Errorf("the pages were not charged to the group: %+v", u)
 	}
 }
 
@@ -342,4 +340,23 @@ func realPath(t *testing.T, d *dir) string {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// diskDir returns a directory on a filesystem whose pages can be dropped.
+func diskDir(t *testing.T) string {
+	t.Helper()
+	for _, parent := range []string{"/var/lib/test", "/var/tmp", os.TempDir(), "."} {
+		var st unix.Statfs_t
+		if unix.Statfs(parent, &st) != nil || st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC {
+			continue
+		}
+		dir, err := os.MkdirTemp(parent, "glove-cgroup-")
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		return dir
+	}
+	require.Skip(t, "no writable directory on a disk")
+	return ""
 }

@@ -163,6 +163,8 @@ func (g *v1Group) usage() (Usage, error) {
 		return Usage{}, err
 	}
 	var err error
+	// Kernels of the 6 series may leave failcnt at 0; a kill was a hit in any case.
+	u.MemoryLimitHits = max(u.MemoryLimitHits, u.OOMKills)
 	u.PIDsPeak, err = pidsPeak(g.fs, &g.pidPeak, u, func() (uint64, error) { return g.at("pids").number("pids.max") })
 	return u, err
 }
