@@ -1,6 +1,9 @@
 package policy
 
-import "gloved.dev/internal/pathwalk"
+import (
+	"gloved.dev/internal/pathwalk"
+	"gloved.dev/policy/harness"
+)
 
 // ResolvedLaunch is an accepted plan with the owner's local facts filled in: everything a runtime
 // needs to prepare a session. It holds host paths, so it stays on this machine; it holds no secret
@@ -22,7 +25,7 @@ type ResolvedLaunch struct {
 	// Env is the whole environment, sorted, but for the proxy and local-service variables, which the
 	// runtime knows: template, adapter, HOME and GLOVE_SANDBOXED.
 	Env []string `json:"env"`
-	// WorkDir is /workspace if a grant is at or below it, else Home.
+	// WorkDir is /workspace if a grant or projection is at or below it, else Home.
 	WorkDir string `json:"work_dir"`
 	Home    string `json:"home"` // the private home directory, harness.Home
 	// ManagedHome: the runtime is a native adapter, whose home Glove fills.
@@ -119,6 +122,13 @@ func (l *ResolvedLaunch) Unsupported(s Support) error {
 		if err := g.unsupported(); err != nil {
 			return err
 		}
+	}
+	adapter, _ := harness.Lookup(l.RuntimeID)
+	if adapter.NeedsAdoption != (l.Adoption != nil) {
+		if adapter.NeedsAdoption {
+			return cannot("runtime %s launches with adopted extensions only", l.RuntimeID)
+		}
+		return cannot("runtime %s takes no adopted extensions", l.RuntimeID)
 	}
 	for _, need := range []struct {
 		needed, have bool

@@ -10,7 +10,7 @@ import (
 	"gloved.dev/policy/harness"
 )
 
-// Workspace is where a session works if a grant puts something there.
+// Workspace is where a session works if something is mounted there or below.
 const Workspace = "/workspace"
 
 // EgressNone and EgressDenyAll are the egress policy ids that never have targets.
@@ -68,7 +68,22 @@ func (p *Policy) ResolveLaunch(plan *Plan, now time.Time, exposures Exposures) (
 			return nil, err
 		}
 	}
+	l.WorkDir = l.workDir()
 	return l, nil
+}
+
+func (l *ResolvedLaunch) workDir() string {
+	for _, g := range l.Grants {
+		if ident.Within(g.Target, Workspace) {
+			return Workspace
+		}
+	}
+	for _, p := range l.Projections {
+		if ident.Within(p.Target, Workspace) {
+			return Workspace
+		}
+	}
+	return l.Home
 }
 
 // resolveCommand fills in executable, arguments and environment.
@@ -140,7 +155,6 @@ func environment(launch *Launch, adapter harness.Adapter, at string) ([]string, 
 }
 
 func (j *judge) resolveGrants(l *ResolvedLaunch) error {
-	l.WorkDir = l.Home
 	for _, g := range j.plan.PathGrants {
 		r, err := j.resolveAlias(g)
 		if err != nil {
@@ -158,9 +172,6 @@ func (j *judge) resolveGrants(l *ResolvedLaunch) error {
 	for _, g := range l.Grants {
 		l.RequiresDirectWrite = l.RequiresDirectWrite || g.Access == AccessDirectWrite
 		l.RequiresRetainedWrite = l.RequiresRetainedWrite || g.Access == AccessRetainedWrite
-		if ident.Within(g.Target, Workspace) {
-			l.WorkDir = Workspace
-		}
 	}
 	return nil
 }
