@@ -5,6 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+
+	"gloved.dev/internal/frame"
 )
 
 // An Error is what a request is answered with instead of a result. Number, Code,
@@ -81,4 +86,24 @@ func public(err error) *Error {
 		return Wrap(ShuttingDown, "the request was cancelled", err)
 	}
 	return Wrap(Internal, "", err)
+}
+
+// RemoteError returns the error a server answered with as the server meant it:
+// errors.Is works on it as it does over there. A code that is not in our table
+// is kept; without one it is "error_" and the number.
+func RemoteError(e *frame.ResponseError) *Error {
+	out := &Error{Number: int(e.Number), Message: e.Message}
+	var data map[string]any
+	if json.Unmarshal(e.Data, &data) == nil {
+		code, _ := data["code"].(string)
+		out.Code = Code(code)
+		delete(data, "code")
+		if len(data) > 0 {
+			out.Data = data
+		}
+	}
+	if out.Code == "" {
+		out.Code = Code("error_" + strconv.FormatInt(e.Number, 10))
+	}
+	return out
 }

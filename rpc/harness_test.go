@@ -57,7 +57,7 @@ func leaked() string {
 // socketPair returns the two ends of a connected Unix socket.
 func socketPair(t testing.TB) (a, b net.Conn) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -180,3 +180,6 @@ func (c *conn) refuse(err error) {
 	c.writer.Timeout = refuseTimeout
 	_ = c.stream.WriteResponse(c.failure(frame.ID{}, public(err))) // the peer may be gone
 }
+
+// MaxConns returns how many connections are served at once.
+func (s *Server) MaxConns() int { return s.maxConns }
