@@ -47,12 +47,7 @@ type run struct {
 func (r run) String() string { return r.dir + " as " + r.user }
 
 func TestVM(t *testing.T) {
-	if testing.Short() {
-		t.Skip("boots virtual machines; -short leaves that out")
-	}
-	if os.Getenv(laneVariable) == later {
-		t.Skipf("%s=%s: the caller runs the VM lane as a step of its own", laneVariable, later)
-	}
+	ownStage(t)
 	prepare(t)
 	var runs []run
 	for _, dir := range packages(t) {
@@ -75,6 +70,17 @@ func TestVM(t *testing.T) {
 	})
 	for i, r := range runs {
 		t.Logf("summary: %s: %s", r, &results[i])
+	}
+}
+
+// ownStage skips what boots machines where that is not wanted, or not yet.
+func ownStage(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("boots virtual machines; -short leaves that out")
+	}
+	if os.Getenv(laneVariable) == later {
+		t.Skipf("%s=%s: the caller runs the VM lane as a step of its own", laneVariable, later)
 	}
 }
 
