@@ -45,7 +45,7 @@ func layerRules() []rule {
 		},
 		check: func(t *tree, r rule) (found []finding) {
 			for _, f := range t.files {
-				if f.test || !r.binds(f.dir) {
+				if f.test || !r.binds(f) {
 					continue
 				}
 				for _, spec := range f.ast.Imports {

@@ -13,16 +13,16 @@ import (
 type rule struct {
 	name string
 	why  string
-	// exempt names packages (and all below them) that the rule does not bind, and why.
+	// exempt names files, or folders with all below them, that the rule does not bind, and why.
 	exempt map[string]string
 	check  func(*tree, rule) []finding
 	// bad breaks the rule, good does not; both are small trees, path to text.
 	bad, good map[string]string
 }
 
-// binds tells whether the rule applies in a directory.
-func (r rule) binds(dir string) bool {
-	return !under(dir, slices.Collect(maps.Keys(r.exempt))...)
+// binds tells whether the rule applies to a file.
+func (r rule) binds(f source) bool {
+	return !under(f.path, slices.Collect(maps.Keys(r.exempt))...)
 }
 
 // rules gathers the families, each in a file of its own.

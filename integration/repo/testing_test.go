@@ -83,7 +83,7 @@ func selector(n ast.Node) (use, bool) {
 // testing.Short.
 func checkSkips(t *tree, r rule) (found []finding) {
 	for _, f := range t.files {
-		if !f.test || !r.binds(f.dir) {
+		if !f.test || !r.binds(f) {
 			continue
 		}
 		names := imported(f.ast)
