@@ -136,7 +136,7 @@ func (r *Reader) fill() {
 func (r *Reader) compact() {
 	held := len(r.buf) - r.start
 	if held == 0 && cap(r.buf) > keep {
-		r.buf = nil
+		r.buf, r.start, r.scanned = nil, 0, 0
 	}
 	if cap(r.buf)-len(r.buf) >= chunk && r.start == 0 {
 		return
