@@ -70,13 +70,14 @@ func CodeOf(err error) Code {
 	return ""
 }
 
+// stored gives a journal's error its code. An *Error inside it, such as a replay's
+// reason, is its cause and not its code.
 func stored(err error) error {
-	var own *Error
 	var j *journal.Error
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &own), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.As(err, &j) && j.Code == journal.CodeCapacity:
 		return &Error{Code: Capacity, Reason: "the receipt journal is full", Err: err}
