@@ -10,7 +10,7 @@
 // The cache is ${GLOVE_VM_CACHE:-${XDG_CACHE_HOME:-~/.cache}/gloved-vm}, some 70 MB; after it is
 // filled no network is used. GLOVE_VM_ACCEL picks auto (the default), tcg or kvm. Emulation makes
 // CPU-bound Go 10 to 20 times slower, so that a guest is a poor place for timing and none for
-// benchmarks. It holds busybox, e2fsprogs and a few tools of util-linux: tests that want bash,
+// benchmarks. Each run has an ext4 disk of its own at /var/lib/test. A guest holds busybox, e2fsprogs and a few tools of util-linux: tests that want bash,
 // python or ssh skip there and run on the host.
 //
 // It is not for code that merely needs root, and it does not replace the tests on the host: it adds

@@ -20,6 +20,9 @@ type tally struct {
 
 // String is one line for the summary.
 func (t *tally) String() string {
+	if t.passed+t.failed+t.skipped == 0 {
+		return "ran nothing"
+	}
 	s := fmt.Sprintf("%d passed, %d failed, %d skipped", t.passed, t.failed, t.skipped)
 	for _, reason := range slices.Sorted(maps.Keys(t.reasons)) {
 		s += fmt.Sprintf("; %d× %s", t.reasons[reason], reason)

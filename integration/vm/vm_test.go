@@ -170,7 +170,9 @@ func boot(t *testing.T, r run) tally {
 	if left < 2*grace {
 		t.Fatalf("only %v left of go test's -timeout; give more", left.Round(time.Second))
 	}
-	args := []string{"./lane", "--timeout", seconds(left), "--memory", "2048", "--chdir", "/src/" + r.dir}
+	args := []string{"./lane", "--timeout", seconds(left), "--memory", "2048", "--chdir", "/src/" + r.dir,
+		// A disk at /var/lib/test: ext4, for what memory filesystems cannot show.
+		"--disk", filepath.Join(t.TempDir(), "disk.img"), "--disk-size", "1G", "--disk-cache", "unsafe"}
 	if r.user != "root" {
 		args = append(args, "--user", r.user)
 	}
