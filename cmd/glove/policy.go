@@ -117,25 +117,25 @@ func lineOf(path, pointer string) int {
 
 // explanation is the JSON form of explain and validate.
 type explanation struct {
-	SchemaVersion int              `json:"schema_version"`
-	Valid         bool             `json:"valid"`
-	PolicyPath    string           `json:"policy_path"`
-	Code          string           `json:"code"` // policy_valid or policy_invalid
-	Message       string           `json:"message"`
-	Recovery      string           `json:"recovery"`
-	Fault         string           `json:"fault,omitempty"`   // the stable code of what is wrong
-	Pointer       string           `json:"pointer,omitempty"` // where it is
-	Line          int              `json:"line,omitempty"`
-	Policy        *policy.Document `json:"policy,omitempty"`
-	Plan          *planVerdict     `json:"plan,omitempty"`
+	SchemaVersion int    `json:"schema_version"`
+	Valid         bool   `json:"valid"`
+	PolicyPath    string `json:"policy_path"`
+	Code          string `json:"code"` // policy_valid or policy_invalid
+	Message       string `json:"message"`
+	Recovery      string `json:"recovery"`
+	Fault         string `json:"fault,omitempty"`   // the stable code of what is wrong
+	Pointer       string `json:"pointer,omitempty"` // where it is
+	Line          int    `json:"line,omitempty"`
+
+	Explanation *policy.Explanation     `json:"explanation,omitempty"`
+	Plan        *policy.PlanExplanation `json:"plan,omitempty"`
 }
 
 func explanationOf(path string, loaded *policy.Policy, err error) explanation {
 	out := explanation{SchemaVersion: 1, PolicyPath: path}
 	if err == nil {
-		document := loaded.Document()
-		out.Valid, out.Code, out.Policy = true, "policy_valid", &document
-		out.Message = fmt.Sprintf("the policy is valid, revision %d", document.Revision)
+		out.Valid, out.Code = true, "policy_valid"
+		out.Message = fmt.Sprintf("the policy is valid, revision %d", loaded.Revision())
 		return out
 	}
 	out.Code, out.Message = "policy_invalid", err.Error()

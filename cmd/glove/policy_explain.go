@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -36,6 +35,10 @@ policy stands against it. Exit code 1 when the policy is invalid or the plan ref
 				return policyFailure(path, err)
 			}
 			out := explanationOf(path, loaded, err)
+			if err == nil {
+				explained := policy.Explain(loaded)
+				out.Explanation = &explained
+			}
 			if err == nil && plan != "" {
 				if out.Plan, err = a.judgePlan(loaded, plan); err != nil {
 					return err
@@ -44,7 +47,7 @@ policy stands against it. Exit code 1 when the policy is invalid or the plan ref
 			if asJSON {
 				err = a.JSON(out)
 			} else {
-				a.showPolicy(path, *out.Policy, out.Plan)
+				a.showPolicy(path, *out.Explanation, out.Plan)
 			}
 			if err != nil {
 				return err
@@ -58,94 +61,78 @@ policy stands against it. Exit code 1 when the policy is invalid or the plan ref
 	return command
 }
 
-// planVerdict says whether a plan is admitted and, if not, what stands against it.
-type planVerdict struct {
-	Admitted             bool   `json:"admitted"`
-	PlanContentDigest    string `json:"plan_content_digest,omitempty"`
-	ControllerPlanDigest string `json:"controller_plan_digest,omitempty"`
-	Reason               string `json:"reason,omitempty"`
-	Pointer              string `json:"pointer,omitempty"` // into the plan
-	Message              string `json:"message,omitempty"`
-	PolicyPointer        string `json:"policy_pointer,omitempty"`
-	PolicyLine           int    `json:"policy_line,omitempty"`
-	Detail               string `json:"detail,omitempty"`
-}
-
-func (a *app) judgePlan(loaded *policy.Policy, name string) (*planVerdict, error) {
+func (a *app) judgePlan(loaded *policy.Policy, name string) (*policy.PlanExplanation, error) {
 	data, err := a.readAll(name, policy.MaxDocument)
 	if err != nil {
 		return nil, ui.Failf("plan_unreadable", "%w", err)
 	}
-	plan, err := policy.DecodePlan(data)
-	var accepted policy.Accepted
-	if err == nil {
-		accepted, err = loaded.Validate(plan, time.Now(), nil)
-	}
-	if err == nil {
-		return &planVerdict{Admitted: true, PlanContentDigest: accepted.ContentDigest,
-			ControllerPlanDigest: accepted.ControllerDigest}, nil
-	}
-	verdict := &planVerdict{Message: err.Error()}
-	var refusal *policy.PlanError
-	if errors.As(err, &refusal) {
-		verdict.Reason, verdict.Pointer, verdict.Message = string(refusal.Reason), refusal.Pointer, refusal.Message
-		verdict.PolicyPointer, verdict.Detail = refusal.PolicyPointer, refusal.Detail
-		if refusal.Err != nil {
-			verdict.Detail = strings.TrimPrefix(verdict.Detail+": "+refusal.Err.Error(), ": ")
-		}
-	}
-	return verdict, nil
+	explained := policy.ExplainPlan(loaded, data, time.Now(), nil)
+	return &explained, nil
 }
 
-func (a *app) showPolicy(path string, d policy.Document, plan *planVerdict) {
+func (a *app) showPolicy(path string, x policy.Explanation, plan *policy.PlanExplanation) {
 	a.Outf("%s  %s\n", ui.Paint(a.OutColor, ui.Green, "valid"), path)
-	a.Outf("revision %d; a plan may live %s\n", d.Revision, quantityMS(d.MaxPlanTTLMS))
-	for _, template := range d.RuntimeTemplates {
-		a.showTemplate(d, template)
+	a.Outf("revision %d; a plan may live %s\n", x.Revision, quantityMS(x.MaxPlanTTLMS))
+	for _, template := range x.Templates {
+		a.showTemplate(template)
 	}
-	a.showProfiles(d)
-	a.showLists(d)
+	a.showProfiles(x.Profiles)
+	a.showNamed(x)
+	a.showNotes(path, x.Notes)
 	if plan != nil {
 		a.showPlan(path, plan)
 	}
 }
 
 func (a *app) heading(text string) {
-	a.Outf("\n%s\n", ui.Paint(a.OutColor, ui.Bold, text))
+	a.Outf("\n%s\n", ui.Paint(a.OutColor, ui.Bold, ui.Printable(text)))
 }
 
-func (a *app) showTemplate(d policy.Document, t policy.Template) {
-	a.heading("template " + t.ID)
+func (a *app) showTemplate(t policy.TemplateExplanation) {
+	state := "can be launched"
+	if !t.Launchable {
+		state = "cannot be launched (see the notes)"
+	}
+	a.heading("template " + t.ID + ": " + state)
 	table := &ui.Table{}
 	table.Row("runtime", t.RuntimeID+" on "+string(t.Backend))
-	switch {
-	case t.Launch == nil:
-		table.Row("runs", "nothing: without a launch its plans validate and never start")
-	case t.Launch.Discovery != "":
-		table.Row("runs", "the "+t.Launch.Discovery+" found in "+strings.Join(t.Launch.SearchPaths, ", ")+argumentText(t.Launch.Arguments))
-	default:
-		table.Row("runs", t.Launch.ExecutablePath+argumentText(t.Launch.Arguments))
-	}
-	if t.Launch != nil {
-		table.Row("environment", listLines(t.Launch.Environment, "empty"))
-		table.Row("sees read-only", listLines(t.Launch.ReadOnlyPaths, "nothing more"))
-	}
+	table.Row("runs", templateCommand(t))
+	table.Row("environment", listLines(t.Environment, "empty"))
+	table.Row("sees read-only", listLines(t.ReadOnlyPaths, "nothing more"))
 	var paths []string
-	for _, alias := range t.AllowedAliases {
-		paths = append(paths, aliasLines(d, alias)...)
+	for _, path := range t.Paths {
+		paths = append(paths, fmt.Sprintf("%s: %s as %s, %s, for at most %s", path.Alias, path.HostPath,
+			path.TargetPath, accessText(path.Use), quantityMS(path.MaxTTLSecs*1000)))
 	}
 	table.Row("may be given", listLines(paths, "no path"))
 	var destinations []string
-	for _, name := range t.AllowedDestinations {
-		for _, destination := range d.Destinations {
-			if destination.Alias == name {
-				destinations = append(destinations, name+" at "+destination.TargetPath)
-			}
-		}
+	for _, destination := range t.Destinations {
+		destinations = append(destinations, destination.Alias+" at "+destination.TargetPath)
 	}
 	table.Row("libraries", listLines(destinations, "none"))
+	var secrets []string
+	for _, secret := range t.Secrets {
+		if secret.Mounted {
+			secrets = append(secrets, fmt.Sprintf("%s: %s as %s", secret.Handle, secret.SourcePath, secret.TargetPath))
+		}
+	}
+	table.Row("secrets", listLines(secrets, "none"))
 	table.Row("digest", t.AdapterDigest)
 	table.Write(a.Out, "  ", a.OutColor)
+	a.showNotes("", t.Notes)
+}
+
+func templateCommand(t policy.TemplateExplanation) string {
+	executable := t.Executable
+	switch {
+	case executable == "" && t.Discovered:
+		executable = "the " + t.RuntimeID + " in " + strings.Join(t.SearchPaths, ", ") + " (not found now)"
+	case executable == "":
+		return "nothing"
+	case t.Discovered:
+		executable += " (found now in " + strings.Join(t.SearchPaths, ", ") + ")"
+	}
+	return executable + argumentText(t.Arguments)
 }
 
 func argumentText(arguments []string) string {
@@ -167,22 +154,6 @@ func listLines(items []string, none string) string {
 	return strings.Join(items, "\n")
 }
 
-// aliasLines says what a template may do with one path alias, a line for each access.
-func aliasLines(d policy.Document, name string) []string {
-	for _, alias := range d.PathAliases {
-		if alias.Alias != name {
-			continue
-		}
-		var lines []string
-		for _, entry := range alias.Access {
-			lines = append(lines, fmt.Sprintf("%s: %s as %s, %s, for %s", name, alias.HostPath,
-				alias.TargetPath, accessText(entry), quantityMS(alias.MaxTTLSecs*1000)))
-		}
-		return lines
-	}
-	return []string{name + ": not defined in path_aliases, so no plan can use it"}
-}
-
 func accessText(e policy.AccessEntry) string {
 	after := "kept afterwards"
 	if e.Cleanup == policy.CleanupRemove {
@@ -197,91 +168,89 @@ func accessText(e policy.AccessEntry) string {
 	return fmt.Sprintf("writes to a %s of at most %s, %s", e.Materialization, quantityBytes(e.MaxBytes), after)
 }
 
-func (a *app) showProfiles(d policy.Document) {
-	a.heading("resource profiles (a plan must ask for exactly one of these)")
+func (a *app) showProfiles(profiles []policy.Profile) {
+	a.heading("resource profiles: a plan asks for exactly one of these")
 	table := &ui.Table{Head: []string{"PROFILE", "CPU", "MEMORY", "PIDS", "WALL", "DISK", "OUTPUT"}}
-	for _, p := range d.ResourceProfiles {
+	for _, p := range profiles {
 		table.Row(p.ID, quantityMS(p.CPUTimeMS), quantityBytes(p.MemoryBytes), fmt.Sprint(p.PIDs),
 			quantityMS(p.WallTimeMS), quantityBytes(p.DiskBytes), quantityBytes(p.TerminalOutputBytes))
 	}
 	table.Write(a.Out, "  ", a.OutColor)
 }
 
-func (a *app) showLists(d policy.Document) {
-	a.heading("named by plans")
+func (a *app) showNamed(x policy.Explanation) {
+	a.heading("a plan names one network and one tool policy")
 	table := &ui.Table{}
 	var egress []string
-	for _, id := range d.EgressPolicyIDs {
-		egress = append(egress, egressLine(d, id))
+	for _, e := range x.Egress {
+		egress = append(egress, e.PolicyID+": "+egressText(e))
 	}
-	table.Row("network", listLines(egress, "no egress policy: no plan is admitted"))
-	table.Row("tools", listOr(d.ToolPolicyIDs, "no tool policy: no plan is admitted"))
-	var secrets []string
-	for _, handle := range d.SecretHandles {
-		secrets = append(secrets, secretLine(d, handle))
-	}
-	table.Row("secrets", listLines(secrets, "none"))
+	table.Row("network", listLines(egress, "none is listed, so no plan is admitted"))
+	table.Row("tools", listOr(x.ToolPolicyIDs, "none is listed, so no plan is admitted"))
 	table.Write(a.Out, "  ", a.OutColor)
 }
 
-func egressLine(d policy.Document, id string) string {
-	for _, entry := range d.EgressPolicies {
-		if entry.PolicyID != id {
-			continue
-		}
-		var targets []string
-		for _, written := range entry.Targets {
-			target := written.Target()
-			text := fmt.Sprintf("%s:%d", target.Host, target.Port)
-			if target.AllowPrivate {
-				text += " (private addresses too)"
-			}
-			targets = append(targets, text)
-		}
-		return id + ": " + listOr(targets, "no target")
+func egressText(e policy.EgressExplanation) string {
+	if !e.Launchable {
+		return "no targets are defined, so it cannot be launched"
 	}
-	if id == "no-network" || id == "deny-all" {
-		return id + ": no network"
+	var targets []string
+	for _, target := range e.Targets {
+		text := fmt.Sprintf("%s:%d", target.Host, target.Port)
+		if target.AllowPrivate {
+			text += " (private addresses too)"
+		}
+		targets = append(targets, text)
 	}
-	return id + ": no targets are defined, so it cannot be launched"
+	return listOr(targets, "no network")
 }
 
-func secretLine(d policy.Document, handle string) string {
-	var uses []string
-	for _, mount := range d.SecretMounts {
-		if mount.Handle == handle {
-			uses = append(uses, fmt.Sprintf("%s as %s for %s", mount.SourcePath, mount.TargetPath, mount.RuntimeID))
+func (a *app) showNotes(path string, notes []policy.Note) {
+	for _, note := range notes {
+		where := note.Pointer
+		if line := lineOf(path, note.Pointer); path != "" && line > 0 {
+			where = fmt.Sprintf("%s (line %d)", note.Pointer, line)
 		}
+		a.Outf("  %s %s\n        at %s\n", ui.Paint(a.OutColor, ui.Yellow, "note:"), ui.Printable(note.Text), where)
 	}
-	return handle + ": " + listOr(uses, "no mount is defined, so it cannot be launched")
 }
 
-func (a *app) showPlan(path string, plan *planVerdict) {
+func (a *app) showPlan(path string, plan *policy.PlanExplanation) {
+	table := &ui.Table{}
 	if plan.Admitted {
 		a.heading("the plan would be admitted")
-		table := &ui.Table{}
-		table.Row("plan_content_digest", plan.PlanContentDigest)
-		table.Row("controller_plan_digest", plan.ControllerPlanDigest+"  (BLAKE3, what a controller sends)")
+		table.Row("plan_content_digest", plan.ContentDigest)
+		table.Row("controller_plan_digest", plan.ControllerDigest+"  (BLAKE3, what a controller sends)")
+		if !plan.Launchable {
+			table.Row("but its launch fails", plan.LaunchDetail)
+			if plan.LaunchPolicyPointer != "" {
+				table.Row("in the policy", policyPlace(path, plan.LaunchPolicyPointer))
+			}
+		}
 		table.Write(a.Out, "  ", a.OutColor)
 		return
 	}
-	a.heading("the plan would be refused: " + plan.Reason)
-	table := &ui.Table{}
+	a.heading("the plan would be refused: " + string(plan.Reason))
 	table.Row("why", plan.Message)
-	if plan.Pointer != "" {
-		table.Row("in the plan", plan.Pointer)
-	}
-	if plan.PolicyPointer != "" {
-		where := plan.PolicyPointer
-		if line := lineOf(path, plan.PolicyPointer); line > 0 {
-			where += fmt.Sprintf("  (%s:%d)", path, line)
+	for _, row := range []struct{ name, text string }{
+		{"in the plan", plan.Pointer},
+		{"in the policy", policyPlace(path, plan.PolicyPointer)},
+		{"there", plan.PolicyValue},
+		{"because", plan.Detail},
+		{"fix", plan.Fix},
+	} {
+		if row.text != "" {
+			table.Row(row.name, row.text)
 		}
-		table.Row("in the policy", where)
-	}
-	if plan.Detail != "" {
-		table.Row("because", plan.Detail)
 	}
 	table.Write(a.Out, "  ", a.OutColor)
+}
+
+func policyPlace(path, pointer string) string {
+	if line := lineOf(path, pointer); line > 0 {
+		return fmt.Sprintf("%s  (%s:%d)", pointer, path, line)
+	}
+	return pointer
 }
 
 // pointerLine is the 1-based line of data that a JSON pointer points at; where the place

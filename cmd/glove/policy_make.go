@@ -2,17 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"gloved.dev/cmd/internal/ui"
 	"gloved.dev/internal/ident"
-	"gloved.dev/internal/strictjson"
 	"gloved.dev/policy"
 	"gloved.dev/policy/harness"
 )
@@ -56,133 +51,69 @@ root can write are refused.`,
 }
 
 func (a *app) generate(f generateFlags) error {
-	template, err := f.build()
+	if f.runtime == "" {
+		return ui.Usage("--runtime is needed")
+	}
+	if (f.executable == "") == (len(f.search) == 0) {
+		return ui.Usage("exactly one of --executable and --search-path is needed")
+	}
+	executable, err := absolute(f.executable)
 	if err != nil {
 		return err
 	}
-	resolved := template.Launch.ExecutablePath
-	if template.Launch.Discovery != "" {
-		adapter, _ := harness.Lookup(f.runtime) // build made sure that it is one
-		found, err := harness.NewFinder().Discover(adapter, template.Launch.SearchPaths)
-		if err != nil {
-			return discoveryFailure(err)
+	search := make([]string, len(f.search))
+	for i, directory := range f.search {
+		if search[i], err = absolute(directory); err != nil {
+			return err
 		}
-		resolved = found
 	}
-	if fault := policy.CheckLaunch(*template.Launch); fault != nil {
-		return &ui.Error{Code: fault.Code, Message: fault.Detail, Detail: []string{"at /launch" + fault.Pointer}, Next: fault.Fix}
+	made, err := policy.Generate(policy.GenerateOptions{
+		RuntimeID: f.runtime, TemplateID: f.template, Backend: policy.Backend(f.backend),
+		Executable: executable, SearchPaths: search, Arguments: f.arguments, Environment: f.environment,
+		ReadOnlyPaths: f.readOnly, PathAliases: f.aliases, ProjectionDestinations: f.destinations,
+	})
+	if err != nil {
+		return documentFailure(err)
 	}
-	template.AdapterDigest = policy.LaunchDigest(*template.Launch)
-	if err := a.JSON(template); err != nil {
+	if err := a.JSON(made.Template); err != nil {
 		return err
 	}
-	a.Errf("executable  %s\ndigest      %s\n", ui.Printable(resolved), template.AdapterDigest)
+	a.Errf("executable  %s\ndigest      %s\n", ui.Printable(made.Executable), made.Digest)
 	return nil
 }
 
-func discoveryFailure(err error) error {
-	failure := &ui.Error{Code: "executable_not_found", Message: err.Error(), Err: err}
+// absolute makes a path that was typed absolute; "" stays.
+func absolute(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return "", ui.Failf("path_unusable", "%w", err)
+	}
+	return full, nil
+}
+
+// documentFailure says where in a document, which has no file of its own, a fault is.
+func documentFailure(err error) error {
+	var fault *policy.Error
+	if !errors.As(err, &fault) {
+		return ui.Failf("document_invalid", "%w", err)
+	}
+	failure := &ui.Error{Code: fault.Code, Message: fault.Detail, Next: fault.Fix, Err: err}
 	var missing *harness.NotFoundError
-	if errors.As(err, &missing) {
-		failure.Message = "no search path has a trusted executable for " + missing.RuntimeID
+	switch {
+	case errors.As(err, &missing):
 		for _, root := range missing.Roots {
 			failure.Detail = append(failure.Detail, root.String())
 		}
-		failure.Next = "pin it with --executable, or use directories that only you or root can write"
+	case fault.Err != nil:
+		failure.Message += ": " + fault.Err.Error()
+	}
+	if fault.Pointer != "" {
+		failure.Detail = append(failure.Detail, "at "+fault.Pointer)
 	}
 	return failure
-}
-
-// build is the template without its digest.
-func (f generateFlags) build() (*policy.Template, error) {
-	if f.runtime == "" || !ident.ID(f.runtime) {
-		return nil, ui.Usage("--runtime is needed: an identifier of A-Z a-z 0-9 - _ : .")
-	}
-	if (f.executable == "") == (len(f.search) == 0) {
-		return nil, ui.Usage("exactly one of --executable and --search-path is needed")
-	}
-	if !policy.Backend(f.backend).Known() {
-		return nil, ui.Usage("--backend is one of %v", policy.Backends())
-	}
-	id := f.template
-	if id == "" {
-		id = f.runtime + "-safe"
-	}
-	if !ident.ID(id) {
-		return nil, ui.Usage("--template-id is 1 to 128 of A-Z a-z 0-9 - _ : .")
-	}
-	launch := &policy.Launch{Arguments: orEmpty(f.arguments), Environment: orEmpty(f.environment)}
-	slices.Sort(launch.Environment)
-	var err error
-	if launch.ReadOnlyPaths, err = absoluteAll("--read-only-path", f.readOnly); err != nil {
-		return nil, err
-	}
-	if f.executable != "" {
-		launch.ExecutablePath, err = canonicalExecutable(f.executable)
-	} else {
-		launch.Discovery = f.runtime
-		launch.SearchPaths, err = canonicalRoots(f.runtime, f.search)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &policy.Template{ID: id, RuntimeID: f.runtime, Backend: policy.Backend(f.backend),
-		AllowedAliases: orEmpty(f.aliases), AllowedDestinations: orEmpty(f.destinations), Launch: launch}, nil
-}
-
-func orEmpty(items []string) []string { return append([]string{}, items...) }
-
-func absoluteAll(flag string, paths []string) ([]string, error) {
-	for _, path := range paths {
-		if !ident.AbsPath(path) {
-			return nil, ui.Usage("%s needs an absolute path without . , .. or doubled slashes, got %q", flag, path)
-		}
-	}
-	return orNil(paths), nil
-}
-
-// orNil keeps an optional member out of the document.
-func orNil(items []string) []string {
-	if len(items) == 0 {
-		return nil
-	}
-	return slices.Clone(items)
-}
-
-func canonicalExecutable(given string) (string, error) {
-	path, err := canonical(given)
-	if err == nil {
-		err = executable(path)
-	}
-	if err != nil {
-		return "", ui.Fail("executable_not_found", err.Error(), "name the program's own file")
-	}
-	return path, nil
-}
-
-func canonical(given string) (string, error) {
-	path, err := filepath.Abs(given)
-	if err != nil {
-		return "", err
-	}
-	return filepath.EvalSymlinks(path)
-}
-
-func canonicalRoots(runtime string, roots []string) ([]string, error) {
-	if _, ok := harness.Lookup(runtime); !ok {
-		return nil, ui.Fail("runtime_not_native",
-			fmt.Sprintf("%q is no native adapter, so it cannot be searched for", runtime),
-			"pin it with --executable; native adapters are "+strings.Join(harness.RuntimeIDs(), ", "))
-	}
-	out := make([]string, len(roots))
-	for i, root := range roots {
-		path, err := canonical(root)
-		if err != nil {
-			return nil, ui.Failf("search_path_unusable", "%w", err)
-		}
-		out[i] = path
-	}
-	return out, nil
 }
 
 func (a *app) policyDigest() *cobra.Command {
@@ -201,16 +132,14 @@ unless --file names one; it needs no adapter_command_digest, for that is what th
 			if err != nil {
 				return ui.Failf("document_unreadable", "%w", err)
 			}
-			digests, err := digestsOf(data)
+			lines, err := policy.DigestLines(data)
 			if err != nil {
-				return err
+				return documentFailure(err)
 			}
 			if asJSON {
-				return a.JSON(map[string]any{"schema_version": 1, "digests": digests})
+				return a.JSON(map[string]any{"schema_version": 1, "digests": digestDocuments(lines)})
 			}
-			for _, d := range digests {
-				a.Outf("%s %s\n", d.ID, d.Digest)
-			}
+			a.showDigests(lines)
 			return nil
 		},
 	}
@@ -219,92 +148,26 @@ unless --file names one; it needs no adapter_command_digest, for that is what th
 	return command
 }
 
-type launchDigest struct {
-	ID     string `json:"id"`
-	Digest string `json:"digest"`
-}
-
-// digestsOf finds the launches of a document by what it has: a policy has
-// runtime_templates, a template has runtime_template_id or launch, a launch neither.
-func digestsOf(data []byte) ([]launchDigest, error) {
-	var document map[string]jsontext.Value
-	if err := strictjson.Decode(data, &document, strictjson.Limits{MaxBytes: policy.MaxDocument}); err != nil {
-		return nil, documentFault("", err)
-	}
-	templates, isPolicy := document["runtime_templates"]
-	_, hasID := document["runtime_template_id"]
-	_, hasLaunch := document["launch"]
-	switch {
-	case isPolicy:
-		return policyDigests(templates)
-	case hasID || hasLaunch:
-		one, err := templateDigest("", document)
-		if err == nil && one == nil {
-			err = ui.Fail("no_launch", "the template has no launch, so there is nothing to digest", "")
-		}
-		if err != nil {
-			return nil, err
-		}
-		return []launchDigest{*one}, nil
-	}
-	digest, err := digestLaunch("", data)
-	return []launchDigest{{ID: "-", Digest: digest}}, err
-}
-
-func policyDigests(templates jsontext.Value) ([]launchDigest, error) {
-	const at = "/runtime_templates"
-	var list []map[string]jsontext.Value
-	if err := strictjson.Decode(templates, &list, strictjson.Limits{MaxBytes: policy.MaxDocument}); err != nil {
-		return nil, documentFault(at, err)
-	}
-	out := []launchDigest{}
-	for i, template := range list {
-		one, err := templateDigest(fmt.Sprintf("%s/%d", at, i), template)
-		if err != nil {
-			return nil, err
-		}
-		if one != nil {
-			out = append(out, *one)
+func digestDocuments(lines []policy.DigestLine) []map[string]string {
+	out := make([]map[string]string, len(lines))
+	for i, line := range lines {
+		out[i] = map[string]string{"id": line.ID, "digest": line.Digest}
+		if line.Declared != "" {
+			out[i]["declared"] = line.Declared
 		}
 	}
-	if len(out) == 0 {
-		return nil, ui.Fail("no_launch", "no template has a launch, so there is nothing to digest", "")
-	}
-	return out, nil
+	return out
 }
 
-// templateDigest is nil for a template without a launch.
-func templateDigest(at string, template map[string]jsontext.Value) (*launchDigest, error) {
-	var id string
-	if err := strictjson.Decode(template["runtime_template_id"], &id, strictjson.Limits{}); err != nil || !ident.ID(id) {
-		return nil, ui.Fail("document_invalid", at+"/runtime_template_id is no identifier", "")
+// showDigests prints what scripts read on standard output, and what people should notice
+// on standard error.
+func (a *app) showDigests(lines []policy.DigestLine) {
+	for _, line := range lines {
+		a.Outf("%s %s\n", line.ID, line.Digest)
+		if line.Declared != "" && line.Declared != line.Digest {
+			a.Errf("%s %s declares another digest, %s\n", ui.Paint(a.ErrColor, ui.Yellow, "note:"), line.ID, line.Declared)
+		}
 	}
-	launch, ok := template["launch"]
-	if !ok {
-		return nil, nil
-	}
-	digest, err := digestLaunch(at+"/launch", launch)
-	return &launchDigest{ID: id, Digest: digest}, err
-}
-
-func digestLaunch(at string, data []byte) (string, error) {
-	var launch policy.Launch
-	if err := strictjson.Decode(data, &launch, strictjson.Limits{MaxBytes: policy.MaxDocument}); err != nil {
-		return "", documentFault(at, err)
-	}
-	if fault := policy.CheckLaunch(launch); fault != nil {
-		return "", &ui.Error{Code: fault.Code, Message: fault.Detail, Detail: []string{"at " + at + fault.Pointer}, Next: fault.Fix}
-	}
-	return policy.LaunchDigest(launch), nil
-}
-
-func documentFault(at string, err error) error {
-	failure := &ui.Error{Code: "document_invalid", Message: err.Error(), Err: err}
-	var fault *strictjson.Error
-	if errors.As(err, &fault) && at+fault.Pointer != "" {
-		failure.Detail = []string{"at " + at + fault.Pointer}
-	}
-	return failure
 }
 
 func (a *app) policyDetect() *cobra.Command {
@@ -321,13 +184,14 @@ be trusted: a launch makes it.`,
 			if len(search) == 0 {
 				return ui.Usage("--search-path names at least one directory")
 			}
-			roots, err := absoluteAll("--search-path", search)
-			if err != nil {
-				return err
+			for _, directory := range search {
+				if !ident.AbsPath(directory) {
+					return ui.Usage("--search-path needs an absolute path without . , .. or doubled slashes, got %q", directory)
+				}
 			}
-			found := harness.Detect(roots)
+			found := harness.Detect(search)
 			if asJSON {
-				return a.JSON(map[string]any{"schema_version": 1, "search_paths": roots, "harnesses": found})
+				return a.JSON(map[string]any{"schema_version": 1, "search_paths": search, "harnesses": found})
 			}
 			table := &ui.Table{Head: []string{"RUNTIME", "EXECUTABLE", "FOUND"}}
 			for _, d := range found {

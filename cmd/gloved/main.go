@@ -6,8 +6,10 @@ import (
 	"os"
 
 	"gloved.dev/cmd/internal/daemon"
+	"gloved.dev/runtime/sandbox"
 )
 
 func main() {
+	sandbox.Main() // a re-execution as one of a session's roles never returns
 	os.Exit(daemon.Main(os.Args[1:]))
 }

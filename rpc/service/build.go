@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"gloved.dev/internal/clock"
+	"gloved.dev/journal/receipt"
 	"gloved.dev/journal/session"
 	"gloved.dev/policy"
 	"gloved.dev/rpc"
@@ -87,6 +88,8 @@ type builder struct {
 	policy    *policy.Policy
 	exposures policy.Exposures // nil: no exposure registry exists in this build
 	store     *session.Store
+	producer  *receipt.Producer
+	receipts  *Receipts // its reconciled hook is the runtime's to set
 }
 
 // add makes a component part of the assembly.
@@ -100,10 +103,10 @@ func (b *builder) own(c io.Closer) {
 }
 
 // Build constructs the components that config asks for, in this order: the owner's
-// documents (exposures, policy), the instance's lock, the bundle store, the session
-// store, the runtime, and the receipt producer that all of them end in. The first that
-// cannot be constructed ends it: what was built is closed again, and the error is an
-// *UnavailableError, a *BuildError, or Hold's own.
+// documents (policy), the instance's lock, the receipt producer, the session store, the
+// runtime. The producer comes before what ends in receipts and so outlives it. The first
+// that cannot be constructed ends it: what was built is closed again, and the error is
+// an *UnavailableError, a *BuildError, or Hold's own.
 func Build(config Config) (*Assembly, error) {
 	b := &builder{Config: config, assembly: &Assembly{}}
 	if b.Clock == nil {
