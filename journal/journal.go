@@ -55,12 +55,12 @@ type Journal struct {
 // durable; ReservedBytes and ReservedRecords are set aside; Syncs counts commits
 // since the journal was opened and Appends the records they carried.
 type Stats struct {
-	Bytes, MaxBytes                  int64
-	Records, MaxRecords              uint64
-	ReservedBytes                    int64
+	Bytes, MaxBytes                 int64
+	Records, MaxRecords             uint64
+	ReservedBytes                   int64
 	ReservedRecords, Appends, Syncs uint64
-	Head                             Head
-	Poisoned                         bool
+	Head                            Head
+	Poisoned                        bool
 }
 
 // Open opens the journal at path, creating it when absent, takes its lock, and
