@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
+	"sync"
 
 	"github.com/sourcegraph/jsonrpc2"
 )
@@ -29,7 +29,8 @@ type Stream struct {
 	end func(error)
 
 	current Request
-	closed  atomic.Bool
+	once    sync.Once
+	closed  error
 }
 
 // NewStream returns a Stream over r and w, closing conn when it is closed. bad
@@ -132,10 +133,9 @@ func (s *Stream) WriteResponse(r *Response) error {
 	return s.w.WriteFrame(AppendResponse(nil, r))
 }
 
-// Close implements jsonrpc2.ObjectStream: it closes the connection, once.
+// Close implements jsonrpc2.ObjectStream: it closes the connection, once; every
+// call returns when it is closed.
 func (s *Stream) Close() error {
-	if s.closed.Swap(true) {
-		return nil
-	}
-	return s.conn.Close()
+	s.once.Do(func() { s.closed = s.conn.Close() })
+	return s.closed
 }
