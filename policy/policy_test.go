@@ -126,8 +126,12 @@ func TestCollectionBounds(t *testing.T) {
 		set  func(*Launch, int)
 	}{
 		{"arguments", func(l *Launch, n int) { l.Arguments = ids(n) }},
-		{"environment", func(l *Launch, n int) { l.Environment = list(n, func(i int) string { return fmt.Sprintf("E%04d=", i) }) }},
-		{"read_only_paths", func(l *Launch, n int) { l.ReadOnlyPaths = list(n, func(i int) string { return fmt.Sprintf("/r/%d", i) }) }},
+		{"environment", func(l *Launch, n int) {
+			l.Environment = list(n, func(i int) string { return fmt.Sprintf("E%04d=", i) })
+		}},
+		{"read_only_paths", func(l *Launch, n int) {
+			l.ReadOnlyPaths = list(n, func(i int) string { return fmt.Sprintf("/r/%d", i) })
+		}},
 		{"executable_search_paths", func(l *Launch, n int) {
 			l.Discovery, l.ExecutablePath = "codex", ""
 			l.SearchPaths = list(n, func(i int) string { return fmt.Sprintf("/s/%d", i) })
@@ -280,7 +284,9 @@ func TestAccessTable(t *testing.T) {
 	if accepted != len(legal) {
 		t.Errorf("%d combinations accepted, want %d", accepted, len(legal))
 	}
-	entry := func(f func(*AccessEntry)) func(*Document) { return func(d *Document) { f(&d.PathAliases[0].Access[0]) } }
+	entry := func(f func(*AccessEntry)) func(*Document) {
+		return func(d *Document) { f(&d.PathAliases[0].Access[0]) }
+	}
 	runRows(t, []row{
 		{"illegal", entry(func(e *AccessEntry) { e.Cleanup = CleanupRemove }), CodeAccessRule, "/path_aliases/0/access/0"},
 		{"unknown access", entry(func(e *AccessEntry) { e.Access = "write" }), CodeAccessKind, "/path_aliases/0/access/0/access"},
