@@ -117,10 +117,13 @@ func (d *dir) read(file string) (s string, err error) {
 	return s, err
 }
 
-// write writes a control file in exactly one system call, as the kernel takes each
-// call for a complete command.
-func (d *dir) write(file, value string) error {
-	fd, err := openat(d.fd(), file, unix.O_WRONLY|unix.O_NOFOLLOW)
+// write writes a control file of d.
+func (d *dir) write(file, value string) error { return d.e.write(d.fd(), file, value) }
+
+// writeFile writes a control file in exactly one system call, as the kernel takes
+// each call for a complete command.
+func writeFile(dir int, file, value string) error {
+	fd, err := openat(dir, file, unix.O_WRONLY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type env struct {
 	euid   int
 	mkdir  func(parent int, name string) error
 	rmdir  func(parent int, name string) error
+	write  func(dir int, file, value string) error
 	magic  func(fd int) (int64, error)
 	marked func(fd int) bool // is this cgroup marked as delegated?
 }
@@ -32,6 +33,7 @@ func realEnv() *env {
 		euid:   os.Geteuid(),
 		mkdir:  func(fd int, name string) error { return unix.Mkdirat(fd, name, dirMode) },
 		rmdir:  func(fd int, name string) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) },
+		write:  writeFile,
 		magic:  fsMagic,
 		marked: markedDelegated,
 	}

@@ -10,9 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"gloved.dev/internal/require"
-	"golang.org/x/sys/unix"
 )
 
 func TestGroupLifecycle(t *testing.T) {
@@ -89,31 +86,15 @@ func TestHogDiesWhole(t *testing.T) {
 	}
 }
 
-// TestPageCacheIsNoCause reads more than the limit allows to be cached.
-func TestPageCacheIsNoCause(t *testing.T) {
+// TestReclaimIsNoCause meets the limit with memory the kernel may take back, as
+// reading large files does.
+func TestReclaimIsNoCause(t *testing.T) {
 	g := group(t, host(t), Limits{MemoryBytes: 48 << 20, PIDs: 100})
-	dir := diskDir(t)
-	name := filepath.Join(dir, "file")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Write(make([]byte, 128<<20)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	// Drop the pages, or they stay charged to the test's own group.
-	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
 	w, err := Watch(t.Context(), g, WatchConfig{}, func(c Cause) { t.Errorf("reported %s", c) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := run(t, g, "cache", "GLOVE_FILE="+name)
+	c := run(t, g, "lazy")
 	if got := c.line(); got != "done" {
 		t.Errorf("helper said %q", got)
 	}
@@ -123,7 +104,7 @@ func TestPageCacheIsNoCause(t *testing.T) {
 		t.Errorf("usage %+v amounts to %s", u, cause)
 	}
 	if u.MemoryPeakBytes < 40<<20 {
-		t.Errorf("the pages were not charged to the group: %+v", u)
+		t.Errorf("the limit was not met: %+v", u)
 	}
 }
 
@@ -278,7 +259,7 @@ func TestDestroyHonoursContext(t *testing.T) {
 	cancel()
 	err := g.Destroy(ctx)
 	var typed *Error
-	if err != nil && (!errors.Is(err, ErrQuarantined) || !errors.As(err, &typed) || typed.Name != g.Name()) {
+	if !errors.Is(err, ErrQuarantined) || !errors.As(err, &typed) || typed.Name != g.Name() {
 		t.Errorf("Destroy under an ended context: %v, want quarantined and the name", err)
 	}
 }
@@ -340,23 +321,4 @@ func realPath(t *testing.T, d *dir) string {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// diskDir returns a directory on a filesystem whose pages can be dropped.
-func diskDir(t *testing.T) string {
-	t.Helper()
-	for _, parent := range []string{"/var/lib/test", "/var/tmp", os.TempDir(), "."} {
-		var st unix.Statfs_t
-		if unix.Statfs(parent, &st) != nil || st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC {
-			continue
-		}
-		dir, err := os.MkdirTemp(parent, "glove-cgroup-")
-		if err != nil {
-			continue
-		}
-		t.Cleanup(func() { os.RemoveAll(dir) })
-		return dir
-	}
-	require.Skip(t, "no writable directory on a disk")
-	return ""
 }

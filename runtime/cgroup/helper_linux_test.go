@@ -29,7 +29,7 @@ var helpers = map[string]func() int{
 	"stopped":    helperStopped,
 	"doublefork": helperDoubleFork,
 	"family":     helperFamily,
-	"cache":      helperCache,
+	"lazy":       helperLazy,
 	"creator":    helperCreator,
 	"delegate":   helperDelegate,
 }
@@ -176,18 +176,35 @@ func helperFamily() int {
 	return forever()
 }
 
-// helperCache reads a file larger than the memory limit through the page cache.
-func helperCache() int {
+// helperLazy uses far more than the limit, but gives each piece up for reclaim.
+func helperLazy() int {
 	await()
-	f, err := os.Open(os.Getenv("GLOVE_FILE"))
-	if err != nil {
-		return 1
-	}
-	if _, err := io.Copy(io.Discard, f); err != nil {
-		return 2
+	for range 32 {
+		b, err := unix.Mmap(-1, 0, 8<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		if err != nil {
+			return 1
+		}
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		if err := unix.Madvise(b, unix.MADV_FREE); err != nil {
+			return 2
+		}
 	}
 	say("done")
-	return 0
+	return forever()
+}
+
+// spawn starts a blocked helper from within a helper.
+func spawn(name string) (*exec.Cmd, error) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{helperEnv + "=" + name}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	_ = in // the helper stays blocked until it is killed
+	return cmd, cmd.Start()
 }
 
 // child is a helper process that the test has started and will reap.

@@ -10,7 +10,7 @@ type ProcessIdentity struct {
 	// Schema is [ProcessSchema].
 	Schema uint8
 	// PID is the process ID in the PID namespace of whoever identified it.
-	PID uint32
+	PID int
 	// BootID is /proc/sys/kernel/random/boot_id: 36 characters, a lowercase UUID.
 	BootID string
 	// StartTicks is field 22 of /proc/PID/stat, in clock ticks after boot.

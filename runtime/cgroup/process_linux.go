@@ -53,7 +53,7 @@ func (e *env) snapshot(pid int, boot string) (id ProcessIdentity, dead bool, err
 	if err != nil {
 		return id, false, err
 	}
-	id = ProcessIdentity{Schema: ProcessSchema, PID: uint32(pid), BootID: boot, StartTicks: st.start}
+	id = ProcessIdentity{Schema: ProcessSchema, PID: pid, BootID: boot, StartTicks: st.start}
 	if st.dead() {
 		// A zombie's group is not told truthfully, and no longer matters.
 		return id, true, nil
@@ -95,10 +95,10 @@ func observe(id ProcessIdentity) (Observation, error) {
 	if boot != id.BootID {
 		return Absent, nil
 	}
-	now, dead, err := e.snapshot(int(id.PID), boot)
+	now, dead, err := e.snapshot(id.PID, boot)
 	switch {
 	case isNotFound(err):
-		return e.confirmAbsent(int(id.PID))
+		return e.confirmAbsent(id.PID)
 	case err != nil:
 		return 0, err
 	case now.StartTicks != id.StartTicks:

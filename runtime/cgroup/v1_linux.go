@@ -5,7 +5,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,9 +19,6 @@ const fixV1 = "as root: mkdir the group in every hierarchy and chown it to this 
 type hierarchy struct {
 	roles  []string
 	parent *dir // our starting point, below which "glove" is
-
-	mu   sync.Mutex
-	base *dir // parent/glove
 }
 
 // v1Host is a base in every hierarchy.
@@ -95,8 +91,8 @@ func startHierarchy(e *env, m mount, own, rel string) (*hierarchy, error) {
 		base, berr := makeBase(e, parent)
 		if berr == nil {
 			top.close()
-			setUpBase(base)
-			return &hierarchy{parent: parent, base: base}, nil
+			base.close()
+			return &hierarchy{parent: parent}, nil
 		}
 		parent.close()
 		var typed *Error
@@ -126,36 +122,17 @@ func (h *v1Host) mechanism() string { return MechanismV1 }
 
 func (h *v1Host) base() string { return joinPath(h.hs[0].parent.path, baseName) }
 
-// hold returns a handle of the base of its own, making the base again if another
-// supervisor removed it.
-func (x *hierarchy) hold(e *env, remake bool) (*dir, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	d, err := openDir(e, x.base.fd(), ".", x.base.path)
-	if err == nil || !gone(err) || !remake {
-		return d, err
-	}
-	base, err := makeBase(e, x.parent)
-	if err != nil {
-		return nil, err
-	}
-	setUpBase(base)
-	x.base.close()
-	x.base = base
-	return openDir(e, base.fd(), ".", base.path)
-}
-
-// enter makes the group name in one hierarchy.
+// enter makes the group name in one hierarchy. The base is made and opened anew each
+// time: another supervisor, closing as the last one, removes it while it is empty,
+// and a handle of a removed directory would never work again.
 func (x *hierarchy) enter(e *env, name string) (*part, error) {
 	var err error
 	for range baseTries {
 		var base *dir
-		if base, err = x.hold(e, true); err != nil {
-			if gone(err) {
-				continue
-			}
+		if base, err = makeBase(e, x.parent); err != nil {
 			return nil, err
 		}
+		setUpBase(base)
 		if err = e.mkdir(base.fd(), name); err == nil {
 			d, err := base.child(name)
 			if err != nil {
@@ -205,7 +182,7 @@ func (h *v1Host) find(name string, partial bool) (control, error) {
 	g := &v1Group{e: h.e, name: name, fs: files{}}
 	missing := 0
 	for _, x := range h.hs {
-		p, err := x.find(h.e, name)
+		p, err := x.find(name)
 		if gone(err) {
 			missing++
 			continue
@@ -233,12 +210,8 @@ func (h *v1Host) find(name string, partial bool) (control, error) {
 	return g, nil
 }
 
-func (x *hierarchy) find(e *env, name string) (*part, error) {
-	base, err := x.hold(e, false)
-	if gone(err) {
-		// Removed and perhaps made anew by another supervisor.
-		base, err = x.parent.child(baseName)
-	}
+func (x *hierarchy) find(name string) (*part, error) {
+	base, err := x.parent.child(baseName)
 	if err != nil {
 		return nil, err
 	}
@@ -272,11 +245,9 @@ func (h *v1Host) entries() ([]string, error) {
 
 func (h *v1Host) close() error {
 	for _, x := range h.hs {
-		x.mu.Lock()
-		x.base.close()
+		// Refused while anybody's group is in it.
 		_ = x.parent.rmdir(baseName)
 		x.parent.close()
-		x.mu.Unlock()
 	}
 	return nil
 }

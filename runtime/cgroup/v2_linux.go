@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,47 +13,48 @@ import (
 // as the last one, removes under us.
 const baseTries = 64
 
-// v2Host is a base on cgroup v2.
+// v2Host is a base on cgroup v2: either the delegated group dir, or "glove" below
+// parent, which is made and opened anew for each use: another supervisor, closing as
+// the last one, removes it while it is empty, and a handle of a removed directory
+// would never work again.
 type v2Host struct {
 	e      *env
-	parent *dir // where the base "glove" is ours to make and remove; nil in a delegated group
-
-	mu  sync.Mutex
-	dir *dir // the base
+	parent *dir
+	dir    *dir
 }
 
 func (h *v2Host) mechanism() string { return MechanismV2 }
 
 func (h *v2Host) base() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.dir.path
+	if h.dir != nil {
+		return h.dir.path
+	}
+	return joinPath(h.parent.path, baseName)
 }
 
-// reopen makes the shared base if it is missing and opens it.
-func (h *v2Host) reopen() error {
-	var err error
-	for range baseTries {
-		var d *dir
-		if d, err = makeBase(h.e, h.parent); err != nil {
-			return err
-		}
-		if err = handDown(d); err == nil {
-			h.mu.Lock()
-			old := h.dir
-			h.dir = d
-			h.mu.Unlock()
-			if old != nil {
-				old.close()
-			}
-			return nil
-		}
-		d.close()
-		if !gone(err) {
-			return err
-		}
+// makeReady returns a handle of the base, made if it was missing and with its
+// controllers handed down.
+func (h *v2Host) makeReady() (*dir, error) {
+	if h.dir != nil {
+		return openDir(h.e, h.dir.fd(), ".", h.dir.path)
 	}
-	return err
+	d, err := makeBase(h.e, h.parent)
+	if err != nil {
+		return nil, err
+	}
+	if err := handDown(d); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// existing returns a handle of the base without making it.
+func (h *v2Host) existing() (*dir, error) {
+	if h.dir != nil {
+		return openDir(h.e, h.dir.fd(), ".", h.dir.path)
+	}
+	return h.parent.child(baseName)
 }
 
 // gone tells that a directory was removed while we used it.
@@ -85,34 +85,23 @@ func makeBase(e *env, parent *dir) (*dir, error) {
 	return nil, fail(CodeIO, "open_base", name, unix.ENOENT)
 }
 
-// hold returns a handle of the base of its own.
-func (h *v2Host) hold() (*dir, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return openDir(h.e, h.dir.fd(), ".", h.dir.path)
-}
-
 func (h *v2Host) create(name string, lim Limits) (control, error) {
+	var g *v2Group
 	var err error
 	for range baseTries {
-		var g *v2Group
-		g, err = h.make(name)
-		if err == nil {
-			if err = g.limit(lim); err == nil {
-				return g, nil
-			}
-			_ = g.remove()
-			g.close()
-			return nil, err
-		}
-		if !gone(err) || h.parent == nil {
+		if g, err = h.make(name); err == nil || !gone(err) || h.parent == nil {
 			break
 		}
-		if err := h.reopen(); err != nil {
-			return nil, err
-		}
 	}
-	return nil, createError(name, err)
+	if err != nil {
+		return nil, createError(name, err)
+	}
+	if err := g.limit(lim); err != nil {
+		_ = g.remove()
+		g.close()
+		return nil, err
+	}
+	return g, nil
 }
 
 func createError(name string, err error) error {
@@ -128,7 +117,7 @@ func createError(name string, err error) error {
 
 // make makes an empty group without limits.
 func (h *v2Host) make(name string) (*v2Group, error) {
-	base, err := h.hold()
+	base, err := h.makeReady()
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +141,7 @@ func (h *v2Host) make(name string) (*v2Group, error) {
 }
 
 func (h *v2Host) open(name string) (control, error) {
-	base, err := h.hold()
+	base, err := h.existing()
 	if gone(err) {
 		return nil, fail(CodeNotFound, "open_group", name, err)
 	}
@@ -179,23 +168,24 @@ func (h *v2Host) open(name string) (control, error) {
 func (h *v2Host) wreck(name string) (control, error) { return h.open(name) }
 
 func (h *v2Host) entries() ([]string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	names, err := h.dir.subdirs()
+	base, err := h.existing()
 	if gone(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fail(CodeIO, "list_groups", h.dir.path, err)
+		return nil, fail(CodeIO, "open_base", h.base(), err)
+	}
+	defer base.close()
+	names, err := base.subdirs()
+	if err != nil && !gone(err) {
+		return nil, fail(CodeIO, "list_groups", base.path, err)
 	}
 	return names, nil
 }
 
 func (h *v2Host) close() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.dir.close()
-	if h.parent == nil {
+	if h.dir != nil {
+		h.dir.close()
 		return nil
 	}
 	// Refused while anybody's group is in it.

@@ -82,11 +82,18 @@ func atTop(e *env, top *dir) (*v2Host, error) {
 		return nil, fail(CodeIO, "open_group", top.path, err)
 	}
 	h := &v2Host{e: e, parent: parent}
-	if err := h.reopen(); err != nil {
-		parent.close()
-		return nil, err
+	for range baseTries {
+		var base *dir
+		if base, err = h.makeReady(); err == nil {
+			base.close()
+			return h, nil
+		}
+		if !gone(err) {
+			break
+		}
 	}
-	return h, nil
+	parent.close()
+	return nil, err
 }
 
 // inOwn uses d, which it takes over, as the base. A leaf given is undone on failure.
