@@ -18,6 +18,9 @@ func parseTimestamp(s string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	clock, zone := s[11:19], s[19:]
+	if !shaped(s[:10], "0000-00-00") || !shaped(clock, "00:00:00") { // time.Parse is laxer
+		return time.Time{}, false
+	}
 	frac := ""
 	if zone[0] == '.' {
 		end := 1
@@ -35,6 +38,9 @@ func parseTimestamp(s string) (time.Time, bool) {
 	case len(zone) == 5 && !strings.Contains(zone, ":"):
 		zone = zone[:3] + ":" + zone[3:]
 	}
+	if zone != "Z" && (!shaped(zone, "+00:00") || zone[1:3] > "23" || zone[4:6] > "59") {
+		return time.Time{}, false
+	}
 	leap := strings.HasSuffix(clock, ":60")
 	if leap {
 		clock = clock[:6] + "59"
@@ -48,4 +54,29 @@ func parseTimestamp(s string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return t, true
+}
+
+// shaped reports whether s has a digit where pattern has 0, a sign where it has
+// +, and the pattern's own bytes elsewhere.
+func shaped(s, pattern string) bool {
+	if len(s) != len(pattern) {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; pattern[i] {
+		case '0':
+			if c < '0' || c > '9' {
+				return false
+			}
+		case '+':
+			if c != '+' && c != '-' {
+				return false
+			}
+		default:
+			if c != pattern[i] {
+				return false
+			}
+		}
+	}
+	return true
 }

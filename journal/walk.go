@@ -9,7 +9,6 @@ import (
 	"hash"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -168,9 +167,6 @@ func (w *walker) common(e *Entry) bool {
 		return false
 	}
 	var ok bool
-	if e.TS, err = time.Parse(tsLayout, string(ts[1:len(ts)-1])); err == nil {
-		return true
-	}
 	e.TS, ok = parseTimestamp(string(ts[1 : len(ts)-1]))
 	return ok
 }
