@@ -175,21 +175,11 @@ func (c *conn) answer(id frame.ID, result []byte, err error) bool {
 
 var errTooLarge = &frame.Error{Code: frame.CodeFrameTooLarge}
 
-// send writes r through the library, or past it when the id is null, which the
-// library cannot say.
+// send writes r past the library, which would encode an answer of up to a frame
+// three times over and cannot say a null id. The frame writer is what serialises.
 func (c *conn) send(id frame.ID, r *frame.Response) error {
-	if id.IsNull() {
-		return c.stream.WriteResponse(r)
-	}
-	resp := &jsonrpc2.Response{ID: frame.TagID(id)}
-	if r.Error != nil {
-		data := r.Error.Data
-		resp.Error = &jsonrpc2.Error{Code: r.Error.Number, Message: r.Error.Message, Data: rawMessage(data)}
-	} else {
-		resp.Result = rawMessage(r.Result)
-	}
-	err := c.rpc.SendResponse(context.Background(), resp)
-	if err != nil && !errors.Is(err, errTooLarge) {
+	err := c.stream.WriteResponse(r)
+	if err != nil && !id.IsNull() && !errors.Is(err, errTooLarge) {
 		_ = c.why(err)
 		// Part of a frame may be out: nothing can follow it.
 		c.close()
@@ -212,12 +202,11 @@ func (c *conn) failure(id frame.ID, e *Error) *frame.Response {
 }
 
 func (c *conn) notify(method string, params any) error {
-	<-c.ready
 	raw, err := json.Marshal(params)
 	if err != nil {
 		return fmt.Errorf("rpc: encode notification %s: %w", method, err)
 	}
-	return c.rpc.Notify(context.Background(), method, rawMessage(raw))
+	return c.stream.WriteNotification(method, raw)
 }
 
 // panicked turns a panic into the answer for the peer and a log entry for the

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	stdjson "encoding/json"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -10,11 +9,6 @@ import (
 	"gloved.dev/internal/frame"
 	"gloved.dev/internal/strictjson"
 )
-
-func rawMessage(b []byte) *stdjson.RawMessage {
-	r := stdjson.RawMessage(b)
-	return &r
-}
 
 // prepared is a request that passed every check that needs no waiting.
 type prepared struct {

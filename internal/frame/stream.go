@@ -128,6 +128,11 @@ func (s *Stream) WriteObject(v any) error {
 	return s.WriteResponse(&resp)
 }
 
+// WriteNotification writes a notification past the library.
+func (s *Stream) WriteNotification(method string, params []byte) error {
+	return s.w.WriteFrame(AppendRequest(nil, &Request{Method: method, Params: params}))
+}
+
 // WriteResponse writes a response past the library, which cannot say a null id.
 func (s *Stream) WriteResponse(r *Response) error {
 	return s.w.WriteFrame(AppendResponse(nil, r))
