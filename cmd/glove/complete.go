@@ -159,6 +159,11 @@ func membersAt(method rpc.MethodDescription, path []string) []member {
 		}
 		schema = schema.Properties[name]
 	}
+	return schemaMembers(schema)
+}
+
+// schemaMembers are the members of an object's schema.
+func schemaMembers(schema *jsonschema.Schema) []member {
 	if schema == nil {
 		return nil
 	}
