@@ -26,6 +26,7 @@ type builder struct {
 func buildMain() {
 	b := &builder{inner: inner{sock: fdControl}, root: -1}
 	closeOnExec()
+	_ = unix.Close(fdExe)
 	b.step(stepSpec, func() (err error) {
 		b.spec, err = readSpec(fdSpec)
 		return err

@@ -64,7 +64,8 @@ const (
 	fdControl = 3 // init's socket
 	fdLaunch  = 4 // launch's socket, handed on
 	fdSpec    = 5 // the spec, a sealed memory file, handed on
-	fdMounts  = 6
+	fdExe     = 6 // what init is executed from
+	fdMounts  = 7
 )
 
 // The roles, as argv[0] of a re-execution. init has two lives: first it builds,

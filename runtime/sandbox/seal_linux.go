@@ -20,9 +20,29 @@ var sealedExe = sync.OnceValues(sealExe)
 // Why: whatever runs inside a session could otherwise open the executable of the
 // process that set it up (through /proc/PID/exe) and, with the right timing, write
 // the host's file (CVE-2019-5736). Nothing can write a sealed file.
+//
+// Its descriptor number is high: a child's own descriptors are laid out from 0 up
+// before it executes, and must not cover the number it is about to execute.
 func SealedExe() (*os.File, error) { return sealedExe() }
 
+// exeFloor is the lowest descriptor number SealedExe uses.
+const exeFloor = 256
+
 func sealExe() (*os.File, error) {
+	f, err := sealedFile()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, exeFloor)
+	if err != nil {
+		return nil, &StepError{Step: stepExecutable, Errno: errnoOf(err), Detail: "descriptor"}
+	}
+	return os.NewFile(uintptr(fd), "gloved"), nil
+}
+
+// sealedFile is the running executable if it is sealed, or a sealed copy.
+func sealedFile() (*os.File, error) {
 	src, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return nil, &StepError{Step: stepExecutable, Errno: errnoOf(err), Detail: "executable"}

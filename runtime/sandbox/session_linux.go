@@ -107,7 +107,7 @@ func begin(c *Config, exe *os.File) (*Session, error) {
 		return nil, err
 	}
 	defer launchEnd.Close()
-	files := []*os.File{initEnd, launchEnd, specFile}
+	files := []*os.File{initEnd, launchEnd, specFile, exe}
 	for _, m := range c.Mounts {
 		files = append(files, m.FD)
 	}
@@ -115,7 +115,7 @@ func begin(c *Config, exe *os.File) (*Session, error) {
 	if c.knobs.FailStep == stepSpawn {
 		err = at("injected", syscall.EIO)
 	} else {
-		s.proc, s.init.PidFD, err = spawn(c, exe, files)
+		s.proc, s.init.PidFD, err = spawn(c, files)
 	}
 	if err != nil {
 		control.close()

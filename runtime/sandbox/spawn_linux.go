@@ -40,8 +40,11 @@ func onSpawner(f func()) {
 // devNull is init's standard input, output and error until it is in its room.
 var devNull = sync.OnceValues(func() (*os.File, error) { return os.OpenFile(os.DevNull, os.O_RDWR, 0) })
 
-// spawn starts init in new namespaces with the descriptors given from 3 up.
-func spawn(c *Config, exe *os.File, files []*os.File) (*os.Process, *os.File, error) {
+// spawn starts init in new namespaces with the descriptors given from 3 up, and
+// executes the one at fdExe by its number in the child: the runtime lays the child's
+// descriptors out before it executes, and would put another one over a number that
+// was right in the parent.
+func spawn(c *Config, files []*os.File) (*os.Process, *os.File, error) {
 	null, err := devNull()
 	if err != nil {
 		return nil, nil, err
@@ -68,7 +71,7 @@ func spawn(c *Config, exe *os.File, files []*os.File) (*os.Process, *os.File, er
 		},
 	}
 	var p *os.Process
-	onSpawner(func() { p, err = os.StartProcess(fdPath(int(exe.Fd())), []string{roleBuild}, attr) })
+	onSpawner(func() { p, err = os.StartProcess(fdPath(fdExe), []string{roleBuild}, attr) })
 	if err != nil {
 		return nil, nil, err
 	}
