@@ -60,6 +60,7 @@ func TestIdempotency(t *testing.T) {
 		{"read", `{"text":"a","deadline_ms":1.5}`, "invalid_params"},
 		{"read", `{"text":"a","deadline_ms":"1"}`, "invalid_params"},
 		{"read", `{"text":"a","deadline_ms":1}`, "deadline_exceeded"},
+		{"read", `{"text":"a","deadline\u005fms":1}`, "deadline_exceeded"},
 		{"read", `{"text":"a","Deadline_ms":99999999999999}`, "invalid_params"},
 		{"read", `{}`, "invalid_params"},
 	} {

@@ -29,6 +29,9 @@ func splitParams(params []byte) (common, []byte, error) {
 	if params == nil {
 		return c, []byte("{}"), nil
 	}
+	if !mayHaveCommon(params) {
+		return c, params, nil
+	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(params))
 	if _, err := d.ReadToken(); err != nil {
 		return c, nil, Wrap(InvalidParams, "", err)
@@ -65,6 +68,13 @@ func splitParams(params []byte) (common, []byte, error) {
 		}
 	}
 	return c, append(rest, '}'), nil
+}
+
+// mayHaveCommon reports whether a common member may be there. A name is spelled
+// out, or it is spelled with an escape, and then there is a backslash.
+func mayHaveCommon(params []byte) bool {
+	return bytes.Contains(params, []byte(paramDeadline)) || bytes.Contains(params, []byte(paramKey)) ||
+		bytes.IndexByte(params, '\\') >= 0
 }
 
 func (c *common) setDeadline(v jsontext.Value) error {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -92,10 +94,20 @@ func check(line []byte) error {
 	return parseError("", "the frame is not strict JSON")
 }
 
+// decoders are kept because a decoder is larger than most frames.
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(nothing) }}
+
+var nothing = strings.NewReader("")
+
 // split returns the members of the object in line, each a copy. The names are
 // distinct: check has seen to that.
 func split(line []byte) (map[string]jsontext.Value, error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(line))
+	d := decoders.Get().(*jsontext.Decoder)
+	d.Reset(bytes.NewBuffer(line))
+	defer func() {
+		d.Reset(nothing) // let go of line
+		decoders.Put(d)
+	}()
 	if _, err := d.ReadToken(); err != nil {
 		return nil, parseError(strictjson.CodeSyntax, "the frame is not strict JSON")
 	}

@@ -93,13 +93,36 @@ func (c *Client) initialize(ctx context.Context, o Options) error {
 		}
 	}
 	if err != nil {
-		return err
+		return c.explain(ctx, err)
 	}
 	if result.ProtocolVersion != wire.ProtocolVersion {
 		return fmt.Errorf("client: the server chose protocol version %d", result.ProtocolVersion)
 	}
 	c.hello = &result
 	return nil
+}
+
+// verdictWait bounds how long a failed write waits for what the reader learns.
+const verdictWait = 2 * time.Second
+
+// explain prefers what the peer said to how writing to it failed: one that
+// prints a complaint and exits breaks our write before its words are read.
+func (c *Client) explain(ctx context.Context, err error) error {
+	var answer *rpc.Error
+	if errors.As(err, &answer) || ctx.Err() != nil {
+		return err
+	}
+	t := time.NewTimer(verdictWait)
+	defer t.Stop()
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+	case <-t.C:
+	}
+	if said := c.stream.failure(); said != nil {
+		return said
+	}
+	return err
 }
 
 // Hello returns what the server answered to initialize, nil on a Bare client.
@@ -197,12 +220,11 @@ func (c *Client) Call(ctx context.Context, method string, params, result any, op
 	return err
 }
 
-// lost returns why the connection is gone.
+// lost returns why the connection is gone. The library ends its calls a moment
+// before it says that it is closed.
 func (c *Client) lost() error {
-	if err := c.Err(); err != nil {
-		return err
-	}
-	return ErrClosed
+	<-c.Done()
+	return c.Err()
 }
 
 type dispatched struct {

@@ -58,7 +58,7 @@ func child(print bool) {
 	if print {
 		fmt.Println("a stray print")
 	}
-	if err := server().ServeConn(context.Background(), stdio, rpc.ConnOptions{Controller: true}); err != nil {
+	if err := server(nil).ServeConn(context.Background(), stdio, rpc.ConnOptions{Controller: true}); err != nil {
 		panic(err)
 	}
 	os.Exit(0)
@@ -117,10 +117,8 @@ func (m methods) Methods() []rpc.Method {
 	}
 }
 
-var holding = make(chan struct{})
-
-func server() *rpc.Server {
-	reg, err := rpc.NewRegistry(methods{holding})
+func server(hold chan struct{}) *rpc.Server {
+	reg, err := rpc.NewRegistry(methods{hold})
 	if err != nil {
 		panic(err)
 	}
@@ -134,9 +132,15 @@ func server() *rpc.Server {
 // connect returns a client of a server in this process.
 func connect(t *testing.T, o Options) *Client {
 	t.Helper()
+	return connectHolding(t, o, nil)
+}
+
+// connectHolding does so with a method hold that waits for the channel.
+func connectHolding(t *testing.T, o Options, hold chan struct{}) *Client {
+	t.Helper()
 	a, b := net.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- server().ServeConn(context.Background(), b, rpc.ConnOptions{}) }()
+	go func() { done <- server(hold).ServeConn(context.Background(), b, rpc.ConnOptions{}) }()
 	c, err := New(t.Context(), a, o)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +213,8 @@ func TestConcurrentCalls(t *testing.T) {
 // A call whose context ends leaves nothing behind, neither here nor in the
 // library, and its late answer hits nobody.
 func TestAbandonedCalls(t *testing.T) {
-	c := connect(t, Options{})
+	holding := make(chan struct{})
+	c := connectHolding(t, Options{}, holding)
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
