@@ -27,21 +27,40 @@ const (
 	openNew  = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 )
 
+// openBeneath opens the entry name of dir. EXDEV means that another filesystem
+// is mounted there, ESTALE that the entry was moved away in the very moment.
 func openBeneath(dir int, name string, flags uint64, mode uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags, Mode: mode, Resolve: beneath}
 	for {
 		fd, err := unix.Openat2(dir, name, &how)
-		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
-			return fd, err
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			continue
+		case errors.Is(err, unix.EXDEV) && !mounted(dir, name):
+			// The kernel also says EXDEV when, at the end of the look-up,
+			// what it found is no longer beneath dir.
+			return -1, unix.ESTALE
 		}
+		return fd, err
 	}
+}
+
+// mounted says whether the entry is the root of a mount (statx, Linux 5.8); if
+// the kernel cannot tell, it is taken for one.
+func mounted(dir int, name string) bool {
+	var st unix.Statx_t
+	err := unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &st)
+	if err != nil {
+		return false // gone
+	}
+	return st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 // sourceCode says what a failure to open an entry of a source means, once the
 // directory has listed it as being of the kind that was asked for.
 func sourceCode(err error) string {
 	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ENXIO):
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESTALE), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ENXIO):
 		return CodeChanged
 	case errors.Is(err, unix.EXDEV):
 		return CodeMount

@@ -74,6 +74,9 @@ func (r *remover) entry(dir int, name string, depth int) error {
 		}
 		refused := err
 		if err := r.empty(dir, name, depth); err != nil {
+			if errors.Is(err, unix.ESTALE) {
+				continue
+			}
 			if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 				if errors.Is(refused, unix.EPERM) {
 					return r.fail(refused)
