@@ -16,7 +16,7 @@ func control(f *os.File, call func(fd int) error) error {
 	}
 	var cerr error
 	err = conn.Control(func(fd uintptr) {
-		for cerr = call(int(fd)); cerr == unix.EINTR; cerr = call(int(fd)) {
+		for cerr = call(int(fd)); errors.Is(cerr, unix.EINTR); cerr = call(int(fd)) {
 		}
 	})
 	return errors.Join(err, cerr)

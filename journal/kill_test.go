@@ -127,7 +127,7 @@ func runAndKill(t *testing.T, path string, after int) (acked []string) {
 			cmd.Process.Kill()
 			t.Fatal(line)
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

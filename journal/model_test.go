@@ -95,7 +95,7 @@ func TestModel(t *testing.T) {
 			},
 			"appendIf": func(t *rapid.T) {
 				if len(m.heads) == 0 {
-					t.Skip("no heads yet")
+					return
 				}
 				head := rapid.SampledFrom(m.heads).Draw(t, "head")
 				text := m.text()
@@ -127,7 +127,6 @@ func TestModel(t *testing.T) {
 					}
 					return
 				}
-				t.Skip("nothing reserved")
 			},
 			"release": func(t *rapid.T) {
 				for r := range m.kept {
@@ -135,7 +134,6 @@ func TestModel(t *testing.T) {
 					delete(m.kept, r)
 					return
 				}
-				t.Skip("nothing reserved")
 			},
 			"reopen": func(t *rapid.T) {
 				if err := m.j.Close(); err != nil {

@@ -64,7 +64,7 @@ func repair(fsys FS, f File, path string, apply bool) (RepairReport, error) {
 	}
 	report.Torn, report.Bytes = true, torn.Bytes
 	report.Preview = make([]byte, min(torn.Bytes, previewBytes))
-	if _, err := f.ReadAt(report.Preview, torn.Offset); err != nil && err != io.EOF {
+	if _, err := f.ReadAt(report.Preview, torn.Offset); err != nil && !errors.Is(err, io.EOF) {
 		return report, &Error{Code: CodeIO, Detail: "read", Err: err}
 	}
 	if apply {

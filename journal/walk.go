@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -33,6 +34,9 @@ func newWalker(schema func(Entry) string) *walker {
 	return &walker{schema: schema, sum: sha256.New()}
 }
 
+// readers hold buffers of one line, which are too large to make for each walk.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, MaxRecord+1) }}
+
 // stopped wraps an error of the caller's function, to tell it from ours.
 type stopped struct{ err error }
 
@@ -42,7 +46,12 @@ func (s *stopped) Error() string { return s.err.Error() }
 // ends with nil at the end of r, with *TornError, with *CorruptError, with the
 // reader's error, or with *stopped.
 func (w *walker) run(r io.Reader, fn func(Entry) error) error {
-	br := bufio.NewReaderSize(r, MaxRecord+1)
+	br := readers.Get().(*bufio.Reader)
+	defer func() {
+		br.Reset(nil)
+		readers.Put(br)
+	}()
+	br.Reset(r)
 	for {
 		line, err := br.ReadSlice('\n')
 		switch {
@@ -50,9 +59,9 @@ func (w *walker) run(r io.Reader, fn func(Entry) error) error {
 			if err := w.step(line[:len(line)-1], fn); err != nil {
 				return err
 			}
-		case err == io.EOF && len(line) == 0:
+		case errors.Is(err, io.EOF) && len(line) == 0:
 			return nil
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return &TornError{Offset: w.offset, Bytes: int64(len(line)), Head: w.head}
 		case errors.Is(err, bufio.ErrBufferFull):
 			return w.overlong(br, int64(len(line)))
@@ -70,7 +79,7 @@ func (w *walker) overlong(br *bufio.Reader, n int64) error {
 		switch {
 		case err == nil:
 			return w.corrupt(ReasonMalformed, 0, errors.New("the line is longer than a record may be"))
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return &TornError{Offset: w.offset, Bytes: n, Head: w.head}
 		case errors.Is(err, bufio.ErrBufferFull):
 		default:

@@ -55,8 +55,6 @@ type body struct {
 // only reports whether b has no member that belongs to another operation.
 func (b body) only() bool {
 	own := b
-	own.SchemaVersion, own.Operation, own.IdempotencyKey, own.SessionID = 0, "", "", ""
-	own.ControllerPlanDigest, own.PlanContentDigest, own.RequestDigest, own.State, own.AtMS = "", "", "", "", 0
 	switch b.Operation {
 	case opCreate:
 		own.PolicyRevision, own.ExpiresAtMS, own.Refinement, own.Verified, own.Plan = 0, 0, false, false, nil

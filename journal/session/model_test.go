@@ -100,7 +100,6 @@ func TestModel(t *testing.T) {
 					}
 					return
 				}
-				rt.Skip("nothing to retry")
 			},
 			"": func(rt *rapid.T) {
 				for id, want := range states {

@@ -517,9 +517,8 @@ func TestDamageRefused(t *testing.T) {
 		if err := os.WriteFile(r.path, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := session.Open(r.path, r.o); session.CodeOf(err) != session.Storage {
+		if _, err := session.Open(r.path, r.o); session.CodeOf(err) != session.Storage {
 			t.Fatalf("bit flipped in byte %d: %v", i, err)
-			s.Close()
 		}
 	}
 	if err := os.WriteFile(r.path, append(whole, 'x'), 0o600); err != nil {
