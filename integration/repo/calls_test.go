@@ -84,7 +84,7 @@ func fileRules() []rule {
 	}, {
 		name:  "no-is-exist",
 		why:   "os.IsNotExist and its like do not unwrap; a wrapped error would take the wrong branch. Use errors.Is.",
-		check: banning(func(source) bool { return true }, use{"os", "IsNotExist"}, use{"os", "IsExist"}, use{"os", "IsPermission"}),
+		check: banning(code, use{"os", "IsNotExist"}, use{"os", "IsExist"}, use{"os", "IsPermission"}),
 		bad:   map[string]string{"cmd/a.go": "package a\nimport \"os\"\nvar _ = os.IsNotExist(nil)"},
 		good:  map[string]string{"cmd/a.go": "package a\nimport \"os\"\nvar _ = os.ErrNotExist"},
 	}}
