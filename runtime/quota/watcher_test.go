@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,12 +9,27 @@ import (
 
 // fakeSource counts the looks and shows a usage.
 type fakeSource struct {
+	mu    sync.Mutex
 	looks int
 	usage Usage
 }
 
-func (f *fakeSource) Partition() Partition  { return Partition{Alias: "fake"} }
-func (f *fakeSource) Usage() (Usage, error) { f.looks++; return f.usage, nil }
+func (f *fakeSource) Partition() Partition { return Partition{Alias: "fake"} }
+
+func (f *fakeSource) Usage() (Usage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks++
+	return f.usage, nil
+}
+
+// use sets the bytes in use and gives the looks so far.
+func (f *fakeSource) use(bytes uint64) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.usage.UsedBytes = bytes
+	return f.looks
+}
 
 // An idle partition is looked at four times a second, a filling one at once.
 func TestWatchPace(t *testing.T) {
@@ -23,17 +39,15 @@ func TestWatchPace(t *testing.T) {
 		w := watch([]source{src}, func(f Full) { full = append(full, f) }, func(err error) { t.Error(err) })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if src.looks < 200 || src.looks > 250 {
-			t.Errorf("%d looks in an idle minute", src.looks)
+		before := src.use(321 * page)
+		if before < 200 || before > 250 {
+			t.Errorf("%d looks in an idle minute", before)
 		}
-		src.usage.UsedBytes += 320 * page
-		before := src.looks
 		time.Sleep(MaxPoll + MinPoll)
 		synctest.Wait()
-		if src.looks < before+2 {
+		if src.use(640*page) < before+2 {
 			t.Error("no quick look after a jump")
 		}
-		src.usage.UsedBytes = src.usage.TotalBytes
 		time.Sleep(MaxPoll)
 		synctest.Wait()
 		w.Stop()
