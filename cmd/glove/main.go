@@ -11,14 +11,14 @@ import (
 
 	"gloved.dev/cmd/internal/daemon"
 	"gloved.dev/cmd/internal/ui"
-	"gloved.dev/runtime/sandbox"
+	"gloved.dev/runtime"
 )
 
 // serveWord makes glove take gloved's role; everything after it is gloved's command line.
 const serveWord = "gloved-serve"
 
 func main() {
-	sandbox.Main() // a re-execution as one of a session's roles never returns
+	runtime.Main() // a re-execution as one of a session's roles never returns
 	if len(os.Args) > 1 && os.Args[1] == serveWord {
 		os.Exit(daemon.Main(os.Args[2:]))
 	}

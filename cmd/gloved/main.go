@@ -6,10 +6,10 @@ import (
 	"os"
 
 	"gloved.dev/cmd/internal/daemon"
-	"gloved.dev/runtime/sandbox"
+	"gloved.dev/runtime"
 )
 
 func main() {
-	sandbox.Main() // a re-execution as one of a session's roles never returns
+	runtime.Main() // a re-execution as one of a session's roles never returns
 	os.Exit(daemon.Main(os.Args[1:]))
 }

@@ -305,9 +305,9 @@ func compare(pointer string, got, want any) error {
 	return nil
 }
 
-func escape(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+func escape(name string) string { return pointerEscapes.Replace(name) }
 
 // Canonical returns the RFC 8785 form of v. Values that have none (integers
 // beyond ±(2^53−1), invalid UTF-8) are errors.

@@ -1,0 +1,255 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"gloved.dev/internal/clock"
+	"gloved.dev/internal/digest"
+	"gloved.dev/internal/ident"
+	"gloved.dev/internal/safefile"
+	"gloved.dev/journal/receipt"
+	"gloved.dev/journal/session"
+	"gloved.dev/policy"
+	"gloved.dev/runtime/cgroup"
+	"gloved.dev/runtime/monitor"
+)
+
+// Config is what an Executor is made of. All members but the last three are
+// required.
+type Config struct {
+	// Root is the materialization root, an owner directory: each session has a
+	// directory of its own in it.
+	Root     string
+	Policy   *policy.Policy
+	Store    *session.Store
+	Receipts *receipt.Producer
+	Log      *slog.Logger
+	// UIDRange is where sessions of a root daemon get their host users from;
+	// the zero value means monitor.DefaultUIDRange.
+	UIDRange monitor.UIDRange
+	// StopGrace is how long a harness that is asked to end may take; zero means
+	// monitor.DefaultGrace.
+	StopGrace time.Duration
+	Clock     clock.Clock
+}
+
+// An Executor runs sessions. Its methods are safe for concurrent use.
+type Executor struct {
+	Config
+	root        *os.File
+	groupPrefix string // begins the names of our sessions' control groups
+	lock        *safefile.Lock
+	mechanisms  monitor.Mechanisms
+
+	starting sync.Mutex // starts are serialised
+
+	mu         sync.Mutex
+	live       map[string]*handle
+	reconciled bool
+	issues     []Issue
+	wg         sync.WaitGroup
+	closed     chan struct{}
+}
+
+// New returns an Executor after proving that this host can enforce all six
+// limits; otherwise there is no runtime and none is advertised. It starts
+// nothing and looks at no session: that is Reconcile's.
+func New(c Config) (*Executor, error) {
+	host, err := cgroup.Detect()
+	if err != nil {
+		return nil, err
+	}
+	m := host.Mechanism()
+	if err := host.Close(); err != nil {
+		return nil, err
+	}
+	root, id, err := safefile.OpenOwnerDir(c.Root)
+	if err != nil {
+		return nil, err
+	}
+	// Two executors on one root would settle and sweep each other's sessions.
+	lock, err := safefile.LockFile(filepath.Join(c.Root, ".lock"))
+	if err != nil {
+		root.Close()
+		return nil, fmt.Errorf("materialization root: %w", err)
+	}
+	if c.UIDRange == (monitor.UIDRange{}) {
+		c.UIDRange = monitor.DefaultUIDRange
+	}
+	if c.StopGrace == 0 {
+		c.StopGrace = monitor.DefaultGrace
+	}
+	if c.Clock == nil {
+		c.Clock = clock.System()
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Executor{Config: c, root: root, groupPrefix: groupPrefix(id), lock: lock, live: map[string]*handle{}, closed: make(chan struct{}),
+		mechanisms: monitor.Mechanisms{CPUTime: m, Memory: m, PIDs: m, WallTime: "watchdog",
+			Disk: "filesystem_quota", TerminalOutput: "byte_counter"}}, nil
+}
+
+// groupPrefix tells this root's control groups from those of every other
+// gloved on the machine: they all lie in one place.
+func groupPrefix(root safefile.Identity) string {
+	return "glove-session-" + digest.New("glove.materialization-root").U64(root.Dev).U64(root.Ino).Sum()[:12] + "-"
+}
+
+// Mechanisms names what enforces each limit on this host.
+func (e *Executor) Mechanisms() monitor.Mechanisms { return e.mechanisms }
+
+// Close lets go of every session without ending any: their monitors go on.
+func (e *Executor) Close() error {
+	e.mu.Lock()
+	select {
+	case <-e.closed:
+		e.mu.Unlock()
+		return nil
+	default:
+	}
+	close(e.closed)
+	for _, h := range e.live {
+		h.close()
+	}
+	e.mu.Unlock()
+	e.wg.Wait()
+	return errors.Join(e.lock.Unlock(), e.root.Close())
+}
+
+// NotReady returns the code of what keeps sessions from being started, or "".
+func (e *Executor) NotReady() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case !e.reconciled && len(e.issues) > 0:
+		return CodeReconciliation
+	case !e.Receipts.Reconciled() || !e.reconciled:
+		return CodeNotReconciled
+	}
+	return ""
+}
+
+// dirName is the session's directory below the root, by the naming that the
+// orphan sweep recognises: the length keeps one id from being the prefix of
+// another's name.
+func dirName(id string) string { return fmt.Sprintf("glove-sessionfs-s%d-%s", len(id), id) }
+
+func (e *Executor) dir(id string) string { return filepath.Join(e.Root, dirName(id)) }
+
+// Names of the monitor locator in the starting record. The key is there and in
+// the monitor's memory, nowhere else: the store is as private as the socket.
+const (
+	locatorVersion = "protocol"
+	locatorKey     = "key"
+	locatorCgroup  = "cgroup"
+)
+
+// Get returns a session's record.
+func (e *Executor) Get(id string) (session.Record, error) { return e.Store.Get(id) }
+
+// handle returns the session's handle, opening the saved transcript of one
+// that ended under an earlier gloved.
+func (e *Executor) handle(id string) (*handle, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if h := e.live[id]; h != nil {
+		return h, nil
+	}
+	rec, err := e.Store.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	if !rec.State.Terminal() {
+		return nil, &Error{Code: CodeNotRunning, Err: fmt.Errorf("the session is %s", rec.State)}
+	}
+	saved, err := monitor.OpenTranscript(e.dir(id))
+	if err != nil {
+		return nil, &Error{Code: CodeNotRunning, Err: err}
+	}
+	h := &handle{id: id, saved: saved, settled: closedChan()}
+	e.live[id] = h
+	return h, nil
+}
+
+func closedChan() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// Read returns transcript from cursor on, live or saved, waiting up to wait
+// for something to come.
+func (e *Executor) Read(ctx context.Context, id string, cursor uint64, maxBytes int, wait time.Duration) (monitor.Chunk, error) {
+	if cursor > ident.MaxInt {
+		return monitor.Chunk{}, &monitor.Error{Code: monitor.CodeCursor}
+	}
+	h, err := e.handle(id)
+	if err != nil {
+		return monitor.Chunk{}, err
+	}
+	return h.read(ctx, cursor, maxBytes, wait)
+}
+
+// Settled waits until the session's end is on record. It returns at once for
+// a session that is not running here.
+func (e *Executor) Settled(ctx context.Context, id string) error {
+	e.mu.Lock()
+	h := e.live[id]
+	e.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	select {
+	case <-h.settled:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Write sends input to the session's terminal and returns how much was taken.
+func (e *Executor) Write(ctx context.Context, id string, data []byte) (int, error) {
+	c, err := e.client(id)
+	if err != nil {
+		return 0, err
+	}
+	return c.Write(ctx, data)
+}
+
+// Resize sets the size of the session's terminal.
+func (e *Executor) Resize(ctx context.Context, id string, rows, columns uint16) error {
+	c, err := e.client(id)
+	if err != nil {
+		return err
+	}
+	return c.Resize(ctx, rows, columns)
+}
+
+// Signal sends interrupt, terminate or hangup to the foreground process group.
+func (e *Executor) Signal(ctx context.Context, id, name string) error {
+	c, err := e.client(id)
+	if err != nil {
+		return err
+	}
+	return c.Signal(ctx, name)
+}
+
+// client returns the connection to a running session's monitor.
+func (e *Executor) client(id string) (*monitor.Client, error) {
+	h, err := e.handle(id)
+	if err != nil {
+		return nil, err
+	}
+	if c := h.connection(); c != nil {
+		return c, nil
+	}
+	return nil, &Error{Code: CodeNotRunning, Err: errors.New("the session has ended")}
+}

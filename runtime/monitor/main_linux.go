@@ -1,0 +1,168 @@
+package monitor
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/sys/unix"
+
+	"gloved.dev/internal/frame"
+	"gloved.dev/internal/ident"
+	"gloved.dev/internal/safefile"
+	"gloved.dev/internal/strictjson"
+)
+
+// roleName is the monitor's argv[0]. It decides which role an executable of
+// ours plays; nothing is trusted because of it.
+const roleName = "gloved-monitor"
+
+// specFD is the inherited socket on which the Spec arrives and the answer goes.
+const specFD = 3
+
+// lingerBound is how long a monitor waits for a gloved that has nothing to say:
+// before anything is prepared, and after the end, when outcome and transcript
+// are in files.
+const lingerBound = 30 * time.Second
+
+// Main runs the monitor and never returns if this process was started as one.
+// It is called first in main, before flags are looked at.
+func Main() {
+	if len(os.Args) == 0 || os.Args[0] != roleName {
+		return
+	}
+	os.Exit(run())
+}
+
+// started is the answer to the Spec.
+type started struct {
+	Error *Error `json:"error,omitempty"`
+}
+
+func run() int {
+	link := os.NewFile(specFD, "spec")
+	spec, err := readSpec(link)
+	if err != nil {
+		answerStart(link, err)
+		return 1
+	}
+	log, err := openLog(spec.Dir)
+	if err != nil {
+		answerStart(link, err)
+		return 1
+	}
+	s, err := listen(spec, log)
+	if err != nil {
+		log.Error("start", "error", err)
+		answerStart(link, err)
+		return 1
+	}
+	detach()
+	answerStart(link, nil)
+	s.run()
+	return 0
+}
+
+func readSpec(link *os.File) (Spec, error) {
+	var spec Spec
+	line, err := frame.NewReader(link, 0).Next()
+	if err != nil {
+		return spec, fault(CodeProtocol, "no specification: %v", err)
+	}
+	if err := strictjson.Decode(line, &spec, strictjson.Limits{}); err != nil {
+		return spec, fault(CodeProtocol, "%v", err)
+	}
+	if spec.ProtocolVersion != ProtocolVersion {
+		return spec, fault(CodeProtocol, "version %d, this monitor speaks %d", spec.ProtocolVersion, ProtocolVersion)
+	}
+	if !ident.MatID(spec.SessionID) || !ident.Hex64(spec.Key) || !ident.AbsPath(spec.Dir) {
+		return spec, fault(CodeProtocol, "the specification names no session, key or directory")
+	}
+	return spec, nil
+}
+
+func answerStart(link *os.File, err error) {
+	var a started
+	if err != nil {
+		a.Error = asError(err)
+	}
+	line, _ := json.Marshal(a)
+	_, _ = link.Write(append(line, '\n')) // a gloved that is gone needs no answer
+	link.Close()
+}
+
+// openLog opens the session's own log: a monitor outlives the daemon whose
+// standard error it could have used.
+func openLog(dir string) (*slog.Logger, error) {
+	path := filepath.Join(dir, LogName)
+	f, err := safefile.CreateOwner(path)
+	if err != nil {
+		return nil, err
+	}
+	return slog.New(slog.NewJSONHandler(f, nil)), nil
+}
+
+func listen(spec Spec, log *slog.Logger) (*server, error) {
+	dir, err := dirFile(spec.Dir)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listenAt(dir, SocketName)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	session := newSession(spec, log)
+	s := newServer(spec, session, l, log)
+	s.dir = dir
+	session.tellEnded = func() { s.broadcast(notifyEnded, none{}) }
+	return s, nil
+}
+
+// detach cuts the monitor loose from whoever started it: a session of its own,
+// no terminal, and none of the signals a terminal or a service manager sends to
+// a group.
+func detach() {
+	_, _ = unix.Setsid() // it fails only for a process that leads already
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
+	_ = os.Chdir("/")
+	unix.Umask(0o077)
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // the key is in memory
+}
+
+// run serves until the session is over and nobody needs it any more.
+func (s *server) run() {
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, unix.SIGTERM)
+	go s.live(terminate)
+	s.serve()
+	_ = unix.Unlinkat(int(s.dir.Fd()), SocketName, 0)
+}
+
+// live decides when the monitor's life is over: when nobody came to prepare
+// anything, or when the session has ended and either gloved has said that it
+// needs nothing more or enough time has passed for it to say so.
+func (s *server) live(terminate <-chan os.Signal) {
+	defer s.stop()
+	select {
+	case <-s.session.begun:
+	case <-terminate:
+		return
+	case <-time.After(lingerBound):
+		s.log.Warn("nobody came")
+		return
+	}
+	select {
+	case <-s.session.ended:
+	case <-terminate:
+		s.log.Warn("terminated by a signal; stopping the session")
+		s.session.end()
+	}
+	select {
+	case <-s.quit:
+	case <-time.After(lingerBound):
+	}
+}

@@ -1,0 +1,117 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/sys/unix"
+
+	"gloved.dev/internal/frame"
+	"gloved.dev/internal/strictjson"
+	"gloved.dev/runtime/sandbox"
+)
+
+// spawnTimeout bounds a new monitor's first words.
+const spawnTimeout = 10 * time.Second
+
+// Spawn starts a monitor for spec and returns when its socket listens. The
+// monitor is nobody's to kill: it ends when its session does. The returned
+// function waits for its exit and must be called, from any goroutine, so that
+// it does not stay a zombie.
+func Spawn(ctx context.Context, spec Spec) (reap func(), err error) {
+	exe, err := sandbox.SealedExe()
+	if err != nil {
+		return nil, fmt.Errorf("sealed executable: %w", err)
+	}
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer ours.Close()
+	spec.ProtocolVersion = ProtocolVersion
+	spec.Unprivileged = unix.Geteuid() != 0
+	cmd := command(exe, theirs, spec.Unprivileged)
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return nil, fmt.Errorf("start monitor: %w", err)
+	}
+	reap = func() { _ = cmd.Wait() } // its outcome is in its files, not in its status
+	if err := handOver(ctx, ours, spec); err != nil {
+		_ = cmd.Process.Kill() // a pidfd: it holds nothing yet
+		reap()
+		return nil, err
+	}
+	return reap, nil
+}
+
+func socketpair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "monitor"), os.NewFile(uintptr(fds[1]), "gloved"), nil
+}
+
+func command(exe, link *os.File, unprivileged bool) *exec.Cmd {
+	attr := &syscall.SysProcAttr{
+		Setsid: true,
+		// A mount namespace of its own: nothing a monitor mounts, however it
+		// dies, is ever seen on the host.
+		Cloneflags: syscall.CLONE_NEWNS,
+	}
+	if unprivileged {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: unix.Geteuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: unix.Getegid(), Size: 1}}
+	}
+	return &exec.Cmd{
+		Path: fmt.Sprintf("/proc/self/fd/%d", exe.Fd()), Args: []string{roleName}, Dir: "/",
+		Env:        []string{"GOMAXPROCS=2", "GOTRACEBACK=single"},
+		ExtraFiles: []*os.File{link}, SysProcAttr: attr,
+	}
+}
+
+func handOver(ctx context.Context, link *os.File, spec Spec) error {
+	deadline := time.Now().Add(spawnTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	if err := link.SetDeadline(deadline); err != nil {
+		return err
+	}
+	line, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := frame.NewWriter(link, 0).WriteFrame(line); err != nil {
+		return err
+	}
+	answer, err := frame.NewReader(link, 0).Next()
+	if err != nil {
+		return fmt.Errorf("the monitor did not come up: %w", err)
+	}
+	var a started
+	if err := strictjson.Decode(answer, &a, strictjson.Limits{}); err != nil {
+		return err
+	}
+	if a.Error != nil {
+		return a.Error
+	}
+	return nil
+}
+
+// setupFault gives a sandbox's failed step to the other side.
+func setupFault(err error) error {
+	var step *sandbox.StepError
+	if errors.As(err, &step) {
+		return &Error{Code: CodeSetup, Step: step.Step, Errno: uint32(step.Errno), Detail: step.Detail}
+	}
+	return fault(CodeSetup, "%v", err)
+}

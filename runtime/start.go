@@ -1,0 +1,292 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"gloved.dev/internal/ident"
+	"gloved.dev/internal/safefile"
+	"gloved.dev/journal/session"
+	"gloved.dev/policy"
+	"gloved.dev/runtime/monitor"
+	"gloved.dev/runtime/quota"
+	"gloved.dev/runtime/workspace"
+)
+
+// MaxStartKey is the longest idempotency key of a start: room is left for the
+// names of its steps.
+const MaxStartKey = 112
+
+// supports is what this runtime can launch beyond read binds and ephemeral
+// copies.
+var supports = policy.Support{}
+
+// Start takes a created session to running under an authorization. The same
+// key with the same authorization returns the session's present record. admit
+// is asked once more just before anything happens.
+//
+// A start that fails before the process tree exists leaves the session in
+// preparing, to be tried again with the same key while the authorization
+// lasts; one that fails later ends it as failed/launch_failed.
+func (e *Executor) Start(ctx context.Context, key string, a session.Authorization, admit func() error) (session.Record, error) {
+	if !ident.ID(key) || len(key) > MaxStartKey {
+		return session.Record{}, &session.Error{Code: session.InvalidRequest,
+			Err: fmt.Errorf("the idempotency key of a start has 1 to %d bytes", MaxStartKey)}
+	}
+	if e.Receipts.Reconciled() && e.NotReady() != "" {
+		if err := e.Reconcile(ctx); err != nil {
+			return session.Record{}, err
+		}
+	}
+	e.starting.Lock()
+	defer e.starting.Unlock()
+	if code := e.NotReady(); code != "" {
+		return session.Record{}, &Error{Code: code}
+	}
+	if err := admit(); err != nil {
+		return session.Record{}, err
+	}
+	var launch *policy.ResolvedLaunch
+	resolve := func(now time.Time, r session.Record) (err error) {
+		launch, err = e.resolve(now, r.Plan)
+		return err
+	}
+	rec, err := e.Store.ReserveStart(ctx, key+".reserve", a, resolve)
+	if err != nil {
+		return rec, err
+	}
+	// A replayed key brings the record of then; what counts is now.
+	if rec, err = e.Store.Get(a.SessionID); err != nil || rec.State != session.Preparing {
+		return rec, err
+	}
+	if launch == nil {
+		if err := resolve(e.Clock.Now(), rec); err != nil {
+			return rec, &Error{Code: CodeSetup, Step: "resolve", Err: err}
+		}
+	}
+	// From here on what was begun is finished or undone: a controller that
+	// hangs up does not leave a half-started session.
+	return e.launch(context.WithoutCancel(ctx), key, rec, launch)
+}
+
+// resolve says what the plan means on this host today.
+func (e *Executor) resolve(now time.Time, raw []byte) (*policy.ResolvedLaunch, error) {
+	plan, err := policy.DecodePlan(raw)
+	if err != nil {
+		return nil, err
+	}
+	launch, err := e.Policy.ResolveLaunch(plan, now, nil)
+	if err != nil {
+		return nil, err
+	}
+	if launch.RequiresDirectWrite {
+		return nil, &session.Error{Code: session.InvalidAuthorization, Err: errors.New("direct writes are never launched")}
+	}
+	if err := launch.Unsupported(supports); err != nil {
+		return nil, &Error{Code: CodeUnsupported, Err: err}
+	}
+	return launch, nil
+}
+
+func (e *Executor) launch(ctx context.Context, key string, rec session.Record, launch *policy.ResolvedLaunch) (session.Record, error) {
+	spec := e.spec(rec, launch)
+	if err := e.freshDir(rec.SessionID); err != nil {
+		return rec, &Error{Code: CodeSetup, Step: "directory", Err: err}
+	}
+	reap, err := monitor.Spawn(ctx, spec)
+	if err != nil {
+		e.removeDir(rec.SessionID)
+		return rec, setupError("monitor", err)
+	}
+	e.wg.Go(func() { // until the monitor is gone or we are
+		done := make(chan struct{})
+		go func() { reap(); close(done) }()
+		select {
+		case <-done:
+		case <-e.closed:
+		}
+	})
+	l := &launching{Executor: e, key: key, rec: rec, spec: spec, launch: launch}
+	out, err := l.run(ctx)
+	if err != nil {
+		return out, l.fail(ctx, err)
+	}
+	return out, nil
+}
+
+// launching is one start on its way.
+type launching struct {
+	*Executor
+	key     string
+	rec     session.Record
+	spec    monitor.Spec
+	launch  *policy.ResolvedLaunch
+	h       *handle
+	started bool // the starting record is durable
+}
+
+func (l *launching) run(ctx context.Context) (session.Record, error) {
+	id := l.rec.SessionID
+	dir, _, err := safefile.OpenOwnerDir(l.spec.Dir)
+	if err != nil {
+		return l.rec, setupError("directory", err)
+	}
+	defer dir.Close()
+	client, _, err := monitor.Dial(ctx, dir, id, l.spec.Key)
+	if err != nil {
+		return l.rec, setupError("monitor", err)
+	}
+	l.h = &handle{id: id, client: client, settled: make(chan struct{})}
+	prepared, err := client.Prepare(ctx)
+	if err != nil {
+		return l.rec, setupError("prepare", err)
+	}
+	if err := l.markStarting(ctx, prepared); err != nil {
+		return l.rec, err
+	}
+	launched, err := client.Launch(ctx, prepared.ProfileDigest)
+	if err != nil {
+		return l.rec, setupError("launch", err)
+	}
+	out, err := l.Store.MarkRunning(ctx, session.ProcessRequest{
+		IdempotencyKey: l.key + ".running", SessionID: id, Process: processIdentity(launched.Process),
+		Filesystem: filesystemIdentity(l.spec.Limits.DiskBytes, prepared.Partitions),
+	})
+	if err != nil {
+		return l.rec, err
+	}
+	l.rec = out
+	if _, err := client.Release(ctx); err != nil {
+		return l.rec, setupError("release", err)
+	}
+	l.adopt(l.h)
+	return out, nil
+}
+
+// markStarting makes what was prepared durable, with room for its receipt.
+func (l *launching) markStarting(ctx context.Context, p monitor.Prepared) (err error) {
+	id := l.rec.SessionID
+	l.h.reservation, err = l.Receipts.Reserve(id, l.rec.ControllerPlanDigest, p.ProfileDigest)
+	if err != nil {
+		return err
+	}
+	rec, err := l.Store.MarkStarting(ctx, session.StartingRequest{
+		IdempotencyKey: l.key + ".starting", SessionID: id,
+		AuthorizationID: l.rec.Authorization.AuthorizationID, ProfileDigest: p.ProfileDigest,
+		Cgroup:      &session.CgroupIdentity{Schema: 1, Dev: p.Cgroup.Dev, Ino: p.Cgroup.Ino},
+		Filesystem:  filesystemIdentity(l.spec.Limits.DiskBytes, p.Partitions),
+		Monitor:     session.Monitor{locatorVersion: fmt.Sprint(monitor.ProtocolVersion), locatorKey: l.spec.Key, locatorCgroup: p.CgroupName},
+		Reservation: l.h.reservation,
+	}, func(now time.Time, r session.Record) error {
+		_, err := l.resolve(now, r.Plan) // policy is frozen, expiry is not
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.rec, l.started = rec, true
+	return nil
+}
+
+// fail undoes a start and returns why it failed.
+func (l *launching) fail(ctx context.Context, cause error) error {
+	l.Log.Error("start failed", "session", l.rec.SessionID, "error", cause)
+	if l.h != nil {
+		if l.h.reservation != nil {
+			l.h.reservation.Release()
+		}
+		// The monitor undoes everything before it answers; should it be gone,
+		// the kernel has.
+		finish, cancel := context.WithTimeout(ctx, monitor.DialTimeout)
+		defer cancel()
+		if err := l.h.client.Finish(finish); err != nil {
+			l.Log.Error("undo", "session", l.rec.SessionID, "error", err)
+		}
+		l.h.client.Close()
+	}
+	if l.started {
+		code := session.LaunchFailed
+		if l.rec.State == session.Running {
+			code = session.SupervisorError
+		}
+		if _, err := l.Store.MarkFailed(ctx, l.key+".failed", l.rec.SessionID, code); err != nil {
+			l.Log.Error("record", "session", l.rec.SessionID, "error", err)
+			return errors.Join(cause, err)
+		}
+	}
+	l.removeDir(l.rec.SessionID)
+	return cause
+}
+
+func setupError(step string, err error) error {
+	var m *monitor.Error
+	if errors.As(err, &m) && m.Step != "" {
+		step = m.Step
+	}
+	return &Error{Code: CodeSetup, Step: step, Err: err}
+}
+
+func (e *Executor) spec(rec session.Record, l *policy.ResolvedLaunch) monitor.Spec {
+	spec := monitor.Spec{
+		SessionID: rec.SessionID, Dir: e.dir(rec.SessionID), Key: monitor.NewKey(),
+		Cgroup:               e.groupPrefix + rec.SessionID,
+		ControllerPlanDigest: rec.ControllerPlanDigest,
+		Executable:           l.Executable, Argv: l.Argv, Environment: l.Env, WorkDir: l.WorkDir,
+		ReadOnlyPaths: append([]string{}, l.ReadOnlyPaths...), Grants: []monitor.Grant{},
+		Limits: monitor.Limits(l.Limits), UIDRange: e.UIDRange,
+	}
+	for _, g := range l.Grants {
+		spec.Grants = append(spec.Grants, monitor.Grant{
+			Alias: g.Alias, HostPath: g.HostPath, Target: g.Target,
+			Copy: g.Materialization == policy.MaterializeCopy, MaxBytes: g.MaxBytes,
+			Source: monitor.SourceIdentity{Dev: g.Identity.Dev, Ino: g.Identity.Ino, Mode: g.Identity.Mode},
+		})
+	}
+	return spec
+}
+
+// freshDir makes the session's directory. One that a failed try left behind is
+// removed first: its monitor is gone, or it would hold the socket's lock.
+func (e *Executor) freshDir(id string) error {
+	e.removeDir(id)
+	d, _, err := safefile.MakeOwnerDir(e.dir(id))
+	if err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+func (e *Executor) removeDir(id string) { e.removeName(dirName(id)) }
+
+func (e *Executor) removeName(name string) {
+	if err := workspace.RemoveTree(e.root, name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		e.Log.Error("remove directory", "name", name, "error", err)
+	}
+}
+
+func processIdentity(p monitor.ProcessID) session.ProcessIdentity {
+	return session.ProcessIdentity{Schema: 1, PID: p.PID, BootID: p.BootID, StartTicks: p.StartTicks,
+		CgroupDev: p.Cgroup.Dev, CgroupIno: p.Cgroup.Ino, CgroupPathDigest: p.Cgroup.PathDigest}
+}
+
+// filesystemIdentity is the division of the disk limit as the store keeps it:
+// scratch is what the partitions leave.
+func filesystemIdentity(limit uint64, parts []monitor.Partition) *session.FilesystemIdentity {
+	f := &session.FilesystemIdentity{Schema: 1, DiskLimitBytes: limit, Partitions: []session.Partition{}}
+	for _, p := range parts {
+		if p.Alias != quota.Scratch {
+			f.Partitions = append(f.Partitions, session.Partition{Alias: p.Alias, QuotaBytes: p.Bytes})
+		}
+	}
+	slices.SortFunc(f.Partitions, func(a, b session.Partition) int {
+		if a.Alias < b.Alias {
+			return -1
+		}
+		return 1
+	})
+	return f
+}
