@@ -125,10 +125,10 @@ type explanation struct {
 	Recovery      string `json:"recovery"`
 	Fault         string `json:"fault,omitempty"`   // the stable code of what is wrong
 	Pointer       string `json:"pointer,omitempty"` // where it is
-	Line          int    `json:"line,omitempty"`
+	Line          int    `json:"line,omitzero"`
 
-	Explanation *policy.Explanation     `json:"explanation,omitempty"`
-	Plan        *policy.PlanExplanation `json:"plan,omitempty"`
+	Explanation *policy.Explanation     `json:"explanation,omitzero"`
+	Plan        *policy.PlanExplanation `json:"plan,omitzero"`
 }
 
 func explanationOf(path string, loaded *policy.Policy, err error) explanation {

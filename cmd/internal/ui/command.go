@@ -21,6 +21,7 @@ func Prepare(root *cobra.Command, streams *Streams) {
 	})
 	each(root, func(command *cobra.Command) {
 		command.DisableFlagsInUseLine = true
+		command.SuggestionsMinimumDistance = 2
 		if !command.Runnable() && command.HasSubCommands() {
 			command.Args = cobra.ArbitraryArgs
 			command.RunE = groupWithoutCommand

@@ -1,14 +1,14 @@
 package ui
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/term"
 )
 
@@ -85,16 +85,10 @@ func (s *Streams) JSON(value any) error {
 	return err
 }
 
-// Indent is value as indented JSON without HTML escaping and without a final newline.
+// Indent is value as indented JSON without HTML escaping and without a final newline. An
+// empty list is [], never null.
 func Indent(value any) ([]byte, error) {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(value); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(out.Bytes(), "\n"), nil
+	return json.Marshal(value, jsontext.WithIndent("  "), json.Deterministic(true))
 }
 
 // Report prints what a command returned, as a person or a program (asJSON) wants it.

@@ -15,7 +15,7 @@ const Version = "0.1.0"
 type Info struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // the commit, where the build knows it
-	Modified bool   `json:"modified,omitempty"` // the build had uncommitted changes
+	Modified bool   `json:"modified,omitzero"`  // the build had uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
