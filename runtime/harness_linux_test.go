@@ -1,0 +1,211 @@
+package runtime
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gloved.dev/internal/digest"
+	"gloved.dev/internal/require"
+	"gloved.dev/internal/strictjson"
+	"gloved.dev/journal/receipt"
+	"gloved.dev/journal/session"
+	"gloved.dev/policy"
+	"gloved.dev/runtime/host"
+)
+
+func TestMain(m *testing.M) {
+	Main()
+	os.Exit(m.Run())
+}
+
+// A world is one gloved's worth of state, without the protocol.
+type world struct {
+	t        testing.TB
+	dir      string
+	doc      policy.Document
+	policy   *policy.Policy
+	store    *session.Store
+	receipts *receipt.Producer
+	*Executor
+	n int
+}
+
+var generous = policy.Limits{CPUTimeMS: 20_000, MemoryBytes: 256 << 20, PIDs: 64, WallTimeMS: 60_000,
+	DiskBytes: 64 << 20, TerminalOutputBytes: 8 << 20}
+
+// newWorld makes state whose policy runs argv under limits.
+func newWorld(t testing.TB, limits policy.Limits, argv ...string) *world {
+	t.Helper()
+	if err := host.Usable(host.Checks(t.Context())); err != nil {
+		require.Skip(t, "managed sessions cannot run here: "+err.Error())
+	}
+	w := &world{t: t, dir: t.TempDir()}
+	for _, d := range []string{"state", "root", "work"} {
+		must(t, os.Mkdir(filepath.Join(w.dir, d), 0o700))
+	}
+	var key [32]byte
+	_, _ = rand.Read(key[:])
+	must(t, os.WriteFile(w.path("state/key"), []byte(hex.EncodeToString(key[:])+"\n"), 0o600))
+	launch := policy.Launch{ExecutablePath: realPath(t, argv[0]), Arguments: append([]string{}, argv[1:]...),
+		Environment: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "TERM=xterm-256color"}}
+	w.doc = policy.Document{
+		SchemaVersion: 1, Revision: 1, MaxPlanTTLMS: 3_600_000,
+		RuntimeTemplates: []policy.Template{{ID: "test", RuntimeID: "test", AdapterDigest: policy.LaunchDigest(launch),
+			Backend: policy.BackendLinux, AllowedAliases: []string{"workspace"}, AllowedDestinations: []string{}, Launch: &launch}},
+		PathAliases: []policy.PathAlias{{Alias: "workspace", HostPath: w.path("work"), TargetPath: "/workspace", MaxTTLSecs: 3600,
+			Access: []policy.AccessEntry{
+				{Access: policy.AccessRead, Materialization: policy.MaterializeBind, Create: policy.CreateNever, Cleanup: policy.CleanupRetain},
+				{Access: policy.AccessEphemeralWrite, Materialization: policy.MaterializeCopy, Create: policy.CreateEmptyDirectory, Cleanup: policy.CleanupRemove, MaxBytes: 16 << 20},
+			}}},
+		Destinations: []policy.Destination{}, ResourceProfiles: []policy.Profile{policy.NewProfile("p", limits)},
+		EgressPolicyIDs: []string{"no-network"}, ToolPolicyIDs: []string{"none"}, SecretHandles: []string{},
+	}
+	w.open()
+	t.Cleanup(w.close)
+	return w
+}
+
+func (w *world) path(rel string) string { return filepath.Join(w.dir, rel) }
+
+// open is a gloved's start; close is its end. Sessions go on in between.
+func (w *world) open() {
+	w.t.Helper()
+	raw, err := w.doc.Canonical()
+	must(w.t, err)
+	w.policy, err = policy.Parse(raw, policy.Env{})
+	must(w.t, err)
+	w.store, err = session.Open(w.path("state/sessions.jsonl"), session.Options{})
+	must(w.t, err)
+	w.receipts, err = receipt.New(receipt.Options{KeyPath: w.path("state/key"), JournalPath: w.path("state/receipts.jsonl")})
+	must(w.t, err)
+	w.Executor, err = New(Config{Root: w.path("root"), Policy: w.policy, Store: w.store, Receipts: w.receipts,
+		Log: slog.New(slog.NewTextHandler(testWriter{w.t}, nil)), StopGrace: 500 * time.Millisecond})
+	must(w.t, err)
+	must(w.t, w.Adopt(w.t.Context()))
+}
+
+func (w *world) close() {
+	w.t.Helper()
+	for _, err := range []error{w.Executor.Close(), w.store.Close(), w.receipts.Close()} {
+		if err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// trust is a controller's first talk: page from the start and acknowledge.
+func (w *world) trust() {
+	w.t.Helper()
+	page, err := w.receipts.Page(w.t.Context(), receipt.Genesis(w.receipts.KeyID()), 1000)
+	must(w.t, err)
+	must(w.t, w.receipts.Acknowledge(w.t.Context(), page.LocalAnchor))
+	must(w.t, w.Reconcile(w.t.Context()))
+}
+
+// create stores a session for a plan with those grants.
+func (w *world) create(grants ...policy.AliasGrant) session.Record {
+	w.t.Helper()
+	w.n++
+	id := fmt.Sprintf("s%d", w.n)
+	plan := policy.PlanV1{SchemaVersion: 1, RuntimeID: "test", RuntimeTemplateID: "test", AdapterDigest: w.doc.RuntimeTemplates[0].AdapterDigest,
+		Backend: policy.BackendLinux, EgressPolicyID: "no-network", ToolPolicyID: "none", PathGrants: append([]policy.AliasGrant{}, grants...),
+		LibraryProjections: []policy.Projection{}, SecretHandles: []string{}, Limits: w.doc.ResourceProfiles[0].Limits(), PolicyRevision: 1,
+		ExpiresAtMS: uint64(time.Now().Add(30 * time.Minute).UnixMilli())}
+	raw, err := strictjson.Canonical(plan)
+	must(w.t, err)
+	rec, err := w.store.Create(w.t.Context(), session.CreateRequest{IdempotencyKey: "create-" + id, SessionID: id,
+		ControllerPlanDigest: digest.Blake3Hex(raw), Plan: raw}, func(now time.Time) ([]byte, session.PlanInfo, error) {
+		p, err := policy.DecodePlan(raw)
+		if err != nil {
+			return nil, session.PlanInfo{}, err
+		}
+		a, err := w.policy.Validate(p, now, nil)
+		return a.Canonical, session.PlanInfo{PolicyRevision: 1, ExpiresAtMS: p.ExpiresAtMS}, err
+	})
+	must(w.t, err)
+	return rec
+}
+
+func (w *world) authorize(rec session.Record) session.Authorization {
+	now := uint64(time.Now().UnixMilli())
+	return session.Authorization{SchemaVersion: 1, AuthorizationID: "auth-" + rec.SessionID, SessionID: rec.SessionID,
+		ControllerPlanDigest: rec.ControllerPlanDigest, PlanContentDigest: rec.PlanContentDigest,
+		ApprovedAtMS: max(now, rec.CreatedAtMS), ExpiresAtMS: now + 100_000}
+}
+
+func admitted() error { return nil }
+
+func (w *world) start(rec session.Record) (session.Record, error) {
+	return w.Start(w.t.Context(), "start-"+rec.SessionID, w.authorize(rec), admitted)
+}
+
+// run takes a session from its creation to its recorded end.
+func (w *world) run(grants ...policy.AliasGrant) (output string, rec session.Record) {
+	w.t.Helper()
+	started, err := w.start(w.create(grants...))
+	must(w.t, err)
+	return w.finish(started.SessionID)
+}
+
+func (w *world) finish(id string) (output string, rec session.Record) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	output = w.readAll(ctx, id)
+	must(w.t, w.Settled(ctx, id))
+	rec, err := w.store.Get(id)
+	must(w.t, err)
+	return output, rec
+}
+
+func (w *world) readAll(ctx context.Context, id string) string {
+	w.t.Helper()
+	var out strings.Builder
+	for cursor := uint64(0); ; {
+		c, err := w.Read(ctx, id, cursor, 64<<10, 10*time.Second)
+		must(w.t, err)
+		out.Write(c.Data)
+		if cursor = c.Next; c.EOF {
+			return out.String()
+		}
+	}
+}
+
+func (w *world) envelope(rec session.Record) receipt.Envelope {
+	w.t.Helper()
+	env, err := w.receipts.Lookup(rec.SessionID, rec.ControllerPlanDigest, rec.ProfileDigest)
+	must(w.t, err)
+	if env == nil {
+		w.t.Fatalf("session %s has no receipt", rec.SessionID)
+	}
+	return *env
+}
+
+func realPath(t testing.TB, path string) string {
+	t.Helper()
+	real, err := filepath.EvalSymlinks(path)
+	must(t, err)
+	return real
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s", strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
