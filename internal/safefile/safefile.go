@@ -129,7 +129,7 @@ func identity(st *unix.Stat_t) Identity {
 
 func ignoreEINTR(f func() error) error {
 	for {
-		if err := f(); err != unix.EINTR {
+		if err := f(); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
