@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
 
@@ -132,3 +133,44 @@ func wait(t testing.TB, s *Session) Exit {
 }
 
 func shell(t testing.TB, script string) Config { return config(t, "/bin/sh", "-c", script) }
+
+func bigScratch(t testing.TB, uid uint32) *os.File {
+	t.Helper()
+	id := itoa(int(uid))
+	fd, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
+		[2]string{"size", "512m"}, [2]string{"mode", "0700"}, [2]string{"uid", id}, [2]string{"gid", id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "scratch")
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func setSize(t testing.TB, s *Session, rows, cols uint16) {
+	t.Helper()
+	if err := pty.Setsize(s.Terminal(), &pty.Winsize{Rows: rows, Cols: cols}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkStartToExit(b *testing.B) {
+	for b.Loop() {
+		c := config(b, "/bin/true")
+		s, err := Start(b.Context(), c, Hooks{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Release(); err != nil {
+			b.Fatal(err)
+		}
+		wait(b, s)
+		s.Terminal().Close()
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+		for _, m := range c.Mounts {
+			m.FD.Close()
+		}
+	}
+}

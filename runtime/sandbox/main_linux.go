@@ -43,7 +43,13 @@ func (in *inner) step(name string, f func() error) {
 	if in.spec.Knobs.HangStep == name {
 		select {}
 	}
-	err := f()
+	early := in.spec.Knobs.FailStep == name && (name == stepInit || name == stepReport)
+	var err error
+	// After the step, so that what it made must be cleaned up; but before one that
+	// does not come back or tells the caller that all is well.
+	if !early {
+		err = f()
+	}
 	if err == nil && in.spec.Knobs.FailStep == name {
 		err = at("injected", syscall.EIO)
 	}
