@@ -168,7 +168,7 @@ func (c *conn) answer(id frame.ID, result []byte, err error) bool {
 	err = c.send(id, &frame.Response{ID: id, Result: result})
 	if errors.Is(err, errTooLarge) {
 		c.log.Warn("response too large", "bytes", len(result))
-		c.send(id, c.failure(id, NewError(ResponseTooLarge, "")))
+		_ = c.send(id, c.failure(id, NewError(ResponseTooLarge, ""))) // reported as a failure either way
 	}
 	return err == nil
 }

@@ -47,9 +47,7 @@ func leaked() string {
 		if len(left) == 0 {
 			return ""
 		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		}
+		<-time.After(10 * time.Millisecond)
 	}
 	return strings.Join(left, "\n\n")
 }

@@ -81,7 +81,7 @@ func (r *Registry) add(m Method) error {
 	}
 	for _, code := range m.Errors {
 		if code.Number() == 0 {
-			return fmt.Errorf("rpc: method %s names the unknown error %s", m.Name, code)
+			return fmt.Errorf("rpc: method %s names the unknown error %w", m.Name, code)
 		}
 	}
 	r.methods[m.Name] = &m

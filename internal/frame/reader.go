@@ -2,6 +2,7 @@ package frame
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -98,7 +99,7 @@ func (r *Reader) end() ([]byte, error) {
 	skipped := r.skipping
 	r.buf, r.start, r.scanned, r.skipping = nil, 0, 0, false
 	switch {
-	case r.err != io.EOF:
+	case !errors.Is(r.err, io.EOF):
 		return nil, r.err
 	case skipped:
 		return nil, r.tooLarge()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -229,7 +230,7 @@ func decode(data []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := decoder.ReadToken(); err != io.EOF {
+	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("more than one value")
 	}
 	return value, nil

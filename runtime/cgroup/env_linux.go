@@ -61,7 +61,7 @@ func markedDelegated(fd int) bool {
 // preempts threads by signals, so this happens at any time.
 func retry(f func() error) error {
 	for {
-		if err := f(); err != unix.EINTR {
+		if err := f(); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}

@@ -112,11 +112,11 @@ func helperSpin() int {
 	await()
 	for range 4 {
 		go func() {
-			for {
+			for { //nolint:staticcheck // burning the core is the point
 			}
 		}()
 	}
-	for {
+	for { //nolint:staticcheck // burning the core is the point
 	}
 }
 
