@@ -14,7 +14,6 @@ import (
 // word, what is shown, and what is said of it.
 type candidate struct {
 	value, display, about string
-	open                  bool // more of the same word follows: no space after it
 }
 
 // completer knows the server's methods from rpc.discover.
@@ -86,7 +85,7 @@ func pairMembers(method rpc.MethodDescription, rest, word string) []candidate {
 	var out []candidate
 	for _, param := range method.Params {
 		if strings.HasPrefix(param.Name, word) && !strings.Contains(" "+rest, " "+param.Name+"=") {
-			out = append(out, candidate{value: param.Name + "=", display: param.Name, about: describeParam(param), open: true})
+			out = append(out, candidate{value: param.Name + "=", display: param.Name, about: describeParam(param)})
 		}
 	}
 	return out
@@ -130,7 +129,7 @@ func (c *completer) jsonMembers(method rpc.MethodDescription, text, word string)
 	for _, member := range membersAt(method, place.path) {
 		quoted := `"` + member.name + `":`
 		if strings.HasPrefix(quoted, partial) && !slices.Contains(place.seen, member.name) {
-			out = append(out, candidate{value: stem + quoted, display: member.name, about: member.about, open: true})
+			out = append(out, candidate{value: stem + quoted, display: member.name, about: member.about})
 		}
 	}
 	return out

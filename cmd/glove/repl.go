@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/reeflective/readline"
+	"golang.org/x/term"
 
 	"gloved.dev/cmd/internal/ui"
 	"gloved.dev/rpc"
@@ -59,8 +61,27 @@ func (a *app) converse(f rpcFlags) error {
 		return err
 	}
 	r.connection = connection
+	defer r.endOnSignal()()
 	err = r.run(ctx)
 	return errors.Join(err, connection.close())
+}
+
+// endOnSignal leaves nothing behind when the terminal goes away or somebody ends glove in
+// the middle of a line, where the line editor would not notice. It returns what stops it.
+func (r *repl) endOnSignal() (stop func()) {
+	before, stateErr := term.GetState(int(os.Stdin.Fd()))
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGHUP, syscall.SIGTERM)
+	disarm := context.AfterFunc(ctx, func() {
+		_ = r.connection.close() // there is nobody left to tell
+		if stateErr == nil {
+			_ = term.Restore(int(os.Stdin.Fd()), before)
+		}
+		os.Exit(ui.ExitFailed)
+	})
+	return func() {
+		disarm()
+		cancel()
+	}
 }
 
 func (r *repl) run(ctx context.Context) error {
@@ -74,6 +95,11 @@ func (r *repl) run(ctx context.Context) error {
 	r.shell.Prompt.Primary(func() string { return ui.Paint(r.app.OutColor, ui.Bold, "glove>") + " " })
 	r.shell.History.Delete()
 	r.shell.History.Add("glove rpc", r.history)
+	// Tab first completes what all candidates share and lists them, then goes through them.
+	for _, keymap := range []string{"emacs", "emacs-standard", "vi-insert"} {
+		_ = r.shell.Config.Bind(keymap, "\t", "menu-complete", false) // a keymap that is not there is not used
+	}
+	_ = r.shell.Config.Set("menu-complete-display-prefix", true) // the user's inputrc may have it otherwise
 	complete := &completer{methods: document.Methods, commands: replCommands}
 	r.shell.Completer = func(line []rune, cursor int) readline.Completions {
 		return completions(complete.complete(string(line[:cursor])), string(line[:cursor]))
@@ -264,7 +290,7 @@ func completions(candidates []candidate, line string) readline.Completions {
 	for i, c := range candidates {
 		values[i] = readline.Completion{Value: c.value, Display: c.display, Description: c.about}
 	}
-	out := readline.CompleteRaw(values).NoSpace('=', ':', '"')
+	out := readline.CompleteRaw(values)
 	out.PREFIX = word
 	return out
 }

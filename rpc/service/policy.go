@@ -25,7 +25,7 @@ func NewPolicy(loaded *policy.Policy, exposures policy.Exposures, c clock.Clock)
 // Methods implements rpc.Component.
 func (p *Policy) Methods() []rpc.Method {
 	return []rpc.Method{
-		rpc.NewMethod(wire.MethodValidatePlan, "say whether a plan would be admitted now; nothing is stored",
+		rpc.NewMethod(wire.MethodValidatePlan, "Say whether a plan would be admitted now; nothing is stored.",
 			rpc.MethodOptions{Errors: []rpc.Code{rpc.InvalidPlan}}, p.validate),
 	}
 }

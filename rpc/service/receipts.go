@@ -31,9 +31,9 @@ func NewReceipts(producer *receipt.Producer) *Receipts {
 // Methods implements rpc.Component.
 func (r *Receipts) Methods() []rpc.Method {
 	return []rpc.Method{
-		rpc.NewMethod(wire.MethodPageReceipts, "return receipts after the controller's trusted anchor",
+		rpc.NewMethod(wire.MethodPageReceipts, "Return receipts after the controller's trusted anchor.",
 			rpc.MethodOptions{Errors: []rpc.Code{rpc.AuditReconciliationFailed}}, r.page),
-		rpc.NewMethod(wire.MethodAcknowledgeReceipts, "say that everything up to the exact head is archived",
+		rpc.NewMethod(wire.MethodAcknowledgeReceipts, "Say that everything up to the exact head is archived.",
 			rpc.MethodOptions{Mutating: true, Errors: []rpc.Code{rpc.AuditReconciliationFailed}}, r.acknowledge),
 	}
 }

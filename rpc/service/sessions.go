@@ -30,12 +30,12 @@ func NewSessions(store *session.Store, judge *policy.Policy, exposures policy.Ex
 // Methods implements rpc.Component.
 func (s *Sessions) Methods() []rpc.Method {
 	return []rpc.Method{
-		rpc.NewMethod(wire.MethodCreateSession, "store a session for an admitted plan; nothing is started",
+		rpc.NewMethod(wire.MethodCreateSession, "Store a session for an admitted plan; nothing is started.",
 			rpc.MethodOptions{Mutating: true, Durable: true, Ordered: true, Errors: []rpc.Code{
 				rpc.InvalidPlan, rpc.SessionConflict, rpc.SessionCapacity, rpc.SessionStorageFailed}}, s.create),
-		rpc.NewMethod(wire.MethodSessionStatus, "return a session's record",
+		rpc.NewMethod(wire.MethodSessionStatus, "Return a session's record.",
 			rpc.MethodOptions{Errors: []rpc.Code{rpc.SessionNotFound, rpc.SessionStorageFailed}}, s.status),
-		rpc.NewMethod(wire.MethodListSessions, "return session records in the order of their ids",
+		rpc.NewMethod(wire.MethodListSessions, "Return session records in the order of their ids.",
 			rpc.MethodOptions{Errors: []rpc.Code{rpc.SessionStorageFailed}}, s.list),
 	}
 }
