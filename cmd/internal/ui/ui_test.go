@@ -1,0 +1,99 @@
+package ui
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestExitCode(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{errors.New("x"), 1},
+		{Fail("c", "m", ""), 1},
+		{Usage("x"), 2},
+		{&Error{Code: "c", Exit: 4}, 4},
+		{fmt.Errorf("wrapped: %w", Usage("x")), 2},
+		{&Silent{Exit: 3}, 3},
+	} {
+		if got := ExitCode(test.err); got != test.want {
+			t.Errorf("ExitCode(%v) = %d, want %d", test.err, got, test.want)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	failure := &Error{Code: "c", Message: "m\x1b[2J", Detail: []string{"d"}, Next: "one\ntwo"}
+	var out, errs bytes.Buffer
+	s := &Streams{Out: &out, Err: &errs}
+	s.Report("p", failure, false)
+	if want := "p: c: m\\u001b[2J\n  d\n  next: one\n        two\n"; errs.String() != want || out.Len() != 0 {
+		t.Errorf("for people: %q and %q, want %q on standard error", errs.String(), out.String(), want)
+	}
+	errs.Reset()
+	s.Report("p", failure, true)
+	for _, part := range []string{`"ok": false`, `"code": "c"`, `"next": "one\ntwo"`} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("for programs: %s lacks %s", out.String(), part)
+		}
+	}
+	if errs.Len() != 0 {
+		t.Errorf("for programs something is said on standard error: %q", errs.String())
+	}
+	out.Reset()
+	s.Report("p", &Silent{Exit: 3}, true)
+	if out.Len()+errs.Len() != 0 {
+		t.Error("a silent end says something")
+	}
+}
+
+func TestColorAllowed(t *testing.T) {
+	for _, test := range []struct {
+		noColor, terminal string
+		want              bool
+	}{{"", "xterm", true}, {"1", "xterm", false}, {"0", "xterm", false}, {"", "dumb", false}} {
+		got := ColorAllowed(func(name string) string {
+			return map[string]string{"NO_COLOR": test.noColor, "TERM": test.terminal}[name]
+		})
+		if got != test.want {
+			t.Errorf("NO_COLOR=%q TERM=%q: colour %v, want %v", test.noColor, test.terminal, got, test.want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	table := &Table{Head: []string{"A", "LONGER"}}
+	table.Row("one\ntwo", "x")
+	table.Row("é", "y\x07")
+	table.Paint(1, Green)
+	var out bytes.Buffer
+	table.Write(&out, "  ", false)
+	want := "  A    LONGER\n  one  x\n  two\n  é    y\\u0007\n"
+	if out.String() != want {
+		t.Errorf("table:\n%q\nwant\n%q", out.String(), want)
+	}
+	out.Reset()
+	table.Write(&out, "", true)
+	if !strings.Contains(out.String(), "\x1b[32my") {
+		t.Errorf("the cell is not coloured: %q", out.String())
+	}
+}
+
+func TestJSONSaysEmptyListsAndKeepsOrder(t *testing.T) {
+	var out bytes.Buffer
+	s := &Streams{Out: &out}
+	if err := s.JSON(struct {
+		B []string `json:"b"`
+		A string   `json:"a"`
+	}{A: "<&>"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "{\n  \"b\": [],\n  \"a\": \"<&>\"\n}\n"; out.String() != want {
+		t.Errorf("JSON = %q, want %q", out.String(), want)
+	}
+}
