@@ -11,6 +11,7 @@ import (
 	"gloved.dev/journal/session"
 	"gloved.dev/policy"
 	"gloved.dev/rpc"
+	"gloved.dev/runtime/monitor"
 )
 
 // Config says what a gloved is built with. Paths are absolute; an empty one leaves its
@@ -27,9 +28,10 @@ type Config struct {
 	PathExposureJournal string
 	ApplyTrustPolicy    string
 	ApplyJournal        string
-	RuntimeDir          string // where per-process files go; "" without a resident socket
-	RemoteBackend       bool   // the configuration has a remote_backend
-	AppleContainer      bool   // the configuration has an apple_container
+	SessionUIDs         monitor.UIDRange // host users of a root gloved's sessions; zero is the built-in range
+	RuntimeDir          string           // where per-process files go; "" without a resident socket
+	RemoteBackend       bool             // the configuration has a remote_backend
+	AppleContainer      bool             // the configuration has an apple_container
 
 	// Hold is called once the owner's documents are read and before anything durable is
 	// opened: it takes the instance's lock. What it returns is closed last. nil holds nothing.

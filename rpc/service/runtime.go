@@ -301,7 +301,7 @@ func (b *builder) buildRuntime() error {
 	}
 	executor, err := runtime.New(runtime.Config{
 		Root: b.MaterializationRoot, Policy: b.policy, Store: b.store, Receipts: b.producer,
-		Log: b.Logger, Clock: b.Clock,
+		Log: b.Logger, Clock: b.Clock, UIDRange: b.SessionUIDs,
 	})
 	if err != nil {
 		return &BuildError{Option: option, Err: err}

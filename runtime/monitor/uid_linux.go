@@ -14,23 +14,10 @@ import (
 // one, and a user is free again when its monitor is gone however it went.
 const uidLocks = "/run/glove/uids"
 
-// DefaultUIDRange is the range of host users for sessions of a root daemon:
-// 0x70001000 and up, which neither distributions nor systemd assign.
-var DefaultUIDRange = UIDRange{First: 0x70001000, Count: 16384}
-
-// MinUID is the lowest user a range may contain: below it are the system's and
-// people's own.
-const MinUID = 100000
-
 // A uidClaim is a host user that is this session's alone.
 type uidClaim struct {
 	uid  uint32
 	lock *safefile.Lock
-}
-
-// Valid reports whether a session of a root daemon may run as any of r's users.
-func (r UIDRange) Valid() bool {
-	return r.Count > 0 && r.First >= MinUID && r.First <= 1<<31-1-r.Count
 }
 
 func claimUID(r UIDRange) (*uidClaim, error) {

@@ -7,9 +7,6 @@ import "context"
 // Main does nothing: monitors exist on Linux only.
 func Main() {}
 
-// DefaultUIDRange is empty where no session can run.
-var DefaultUIDRange = UIDRange{}
-
 // Spawn refuses: managed sessions need Linux.
 func Spawn(context.Context, Spec) (reap func(), err error) {
 	return nil, fault(CodeUnsupported, "managed sessions need Linux")

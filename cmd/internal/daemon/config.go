@@ -6,6 +6,7 @@ import (
 	"gloved.dev/internal/ident"
 	"gloved.dev/internal/safefile"
 	"gloved.dev/internal/strictjson"
+	"gloved.dev/runtime/monitor"
 )
 
 // maxConfigBytes bounds the configuration file.
@@ -13,21 +14,22 @@ const maxConfigBytes = 1 << 20
 
 // configFile is the strict JSON form of Options.
 type configFile struct {
-	SchemaVersion       int             `json:"schema_version"`
-	PersistentService   bool            `json:"persistent_service"`
-	RuntimeDirectory    string          `json:"runtime_directory"`
-	AuditKey            string          `json:"audit_key"`
-	ReceiptJournal      string          `json:"receipt_journal"`
-	SessionPolicy       string          `json:"session_policy,omitempty"`
-	SessionStore        string          `json:"session_store,omitempty"`
-	MaterializationRoot string          `json:"materialization_root,omitempty"`
-	LibraryBundleRoot   string          `json:"library_bundle_root,omitempty"`
-	PathExposurePolicy  string          `json:"path_exposure_policy,omitempty"`
-	PathExposureJournal string          `json:"path_exposure_journal,omitempty"`
-	ApplyTrustPolicy    string          `json:"apply_trust_policy,omitempty"`
-	ApplyJournal        string          `json:"apply_journal,omitempty"`
-	AppleContainer      *map[string]any `json:"apple_container,omitempty"`
-	RemoteBackend       *map[string]any `json:"remote_backend,omitempty"`
+	SchemaVersion       int               `json:"schema_version"`
+	PersistentService   bool              `json:"persistent_service"`
+	RuntimeDirectory    string            `json:"runtime_directory"`
+	AuditKey            string            `json:"audit_key"`
+	ReceiptJournal      string            `json:"receipt_journal"`
+	SessionPolicy       string            `json:"session_policy,omitempty"`
+	SessionStore        string            `json:"session_store,omitempty"`
+	MaterializationRoot string            `json:"materialization_root,omitempty"`
+	LibraryBundleRoot   string            `json:"library_bundle_root,omitempty"`
+	PathExposurePolicy  string            `json:"path_exposure_policy,omitempty"`
+	PathExposureJournal string            `json:"path_exposure_journal,omitempty"`
+	ApplyTrustPolicy    string            `json:"apply_trust_policy,omitempty"`
+	ApplyJournal        string            `json:"apply_journal,omitempty"`
+	SessionUIDs         *monitor.UIDRange `json:"session_uids,omitempty"`
+	AppleContainer      *map[string]any   `json:"apple_container,omitempty"`
+	RemoteBackend       *map[string]any   `json:"remote_backend,omitempty"`
 }
 
 // loadConfig reads a configuration file. A file that cannot be trusted or read is a
@@ -51,6 +53,12 @@ func loadConfig(path string) (Options, error) {
 		PathExposurePolicy: file.PathExposurePolicy, PathExposureJournal: file.PathExposureJournal,
 		ApplyTrustPolicy: file.ApplyTrustPolicy, ApplyJournal: file.ApplyJournal,
 		RemoteBackend: file.RemoteBackend != nil, AppleContainer: file.AppleContainer != nil,
+	}
+	if file.SessionUIDs != nil {
+		if err := checkUIDs(path+": /session_uids", *file.SessionUIDs); err != nil {
+			return Options{}, err
+		}
+		options.SessionUIDs = *file.SessionUIDs
 	}
 	spell := speller(path)
 	for _, f := range flags {

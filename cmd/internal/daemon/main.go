@@ -94,6 +94,8 @@ func buildFailure(err error) error {
 		return &startError{code: "session_policy_invalid", err: err, next: "glove policy explain --file FILE shows the fault and its place"}
 	case "--session-store":
 		return &startError{code: "session_store_failed", err: err, next: storeAdvice(err)}
+	case "--materialization-root":
+		return &startError{code: "runtime_unavailable", err: err, next: "glove doctor says what this machine lacks for managed sessions"}
 	case "--audit-key":
 		return &startError{code: "audit_key_invalid", err: err, next: "an audit key is 64 hex digits in a 0600 file: openssl rand -hex 32"}
 	}

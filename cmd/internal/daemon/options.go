@@ -5,9 +5,11 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gloved.dev/internal/ident"
+	"gloved.dev/runtime/monitor"
 )
 
 // Options are what a gloved was told to be. Every path is absolute and lexically normal,
@@ -27,6 +29,10 @@ type Options struct {
 	PathExposureJournal string
 	ApplyTrustPolicy    string
 	ApplyJournal        string
+
+	// SessionUIDs is where a root gloved's sessions get their host users from; the zero
+	// value means the built-in range.
+	SessionUIDs monitor.UIDRange
 
 	// RemoteBackend and AppleContainer report that the configuration file has these
 	// members. Neither can be given as a flag.
@@ -104,6 +110,16 @@ func parse(args []string) (Options, action, error) {
 			options.Verbose = options.Verbose || name == "--verbose"
 			continue
 		}
+		if name == "--session-uids" {
+			if value, args, joined = operand(value, args, joined); !joined {
+				return options, actServe, usage("", "%s needs FIRST:COUNT after it", name)
+			}
+			var err error
+			if options.SessionUIDs, err = parseUIDs(value); err != nil {
+				return options, actServe, err
+			}
+			continue
+		}
 		target, err := pathTarget(&options, &config, name)
 		if err != nil {
 			return options, actServe, err
@@ -120,6 +136,34 @@ func parse(args []string) (Options, action, error) {
 		*target = value
 	}
 	return finishOptions(options, config, seen)
+}
+
+// operand takes an option's value from the next argument unless it was joined by "=".
+func operand(value string, args []string, joined bool) (string, []string, bool) {
+	if joined || len(args) == 0 {
+		return value, args, joined
+	}
+	return args[0], args[1:], true
+}
+
+// parseUIDs reads FIRST:COUNT.
+func parseUIDs(text string) (monitor.UIDRange, error) {
+	first, count, ok := strings.Cut(text, ":")
+	a, err1 := strconv.ParseUint(first, 10, 32)
+	b, err2 := strconv.ParseUint(count, 10, 32)
+	r := monitor.UIDRange{First: uint32(a), Count: uint32(b)}
+	if !ok || err1 != nil || err2 != nil {
+		return monitor.UIDRange{}, usage("for example --session-uids 1879052288:16384", "--session-uids takes FIRST:COUNT, got %q", clip(text))
+	}
+	return r, checkUIDs("--session-uids", r)
+}
+
+func checkUIDs(name string, r monitor.UIDRange) error {
+	if r != (monitor.UIDRange{}) && !r.Valid() {
+		return usage(fmt.Sprintf("choose a range that nobody else uses, from %d on and below 2^31", monitor.MinUID),
+			"%s: %d:%d is no range of host users for sessions", name, r.First, r.Count)
+	}
+	return nil
 }
 
 func pathTarget(options *Options, config *string, name string) (*string, error) {
@@ -261,7 +305,8 @@ Usage:
 Options:
 `
 
-const helpTail = `  --config FILE                 all of the above from a 0600 JSON file
+const helpTail = `  --session-uids FIRST:COUNT    host users for the sessions of a gloved that runs as root
+  --config FILE                 all of the above from a 0600 JSON file
   --stdio                       serve standard input and output; exit when it ends
   --verbose                     log more to standard error
   -V, --version                 print the version

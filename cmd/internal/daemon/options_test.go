@@ -39,6 +39,12 @@ func TestParse(t *testing.T) {
 		{"root without store", append([]string{"--stdio", "--session-policy", "/p", "--materialization-root", "/m"}, base...), "--materialization-root needs --session-store"},
 		{"bundles without store", append([]string{"--stdio", "--library-bundle-root", "/b"}, base...), "--library-bundle-root needs --session-store"},
 		{"half of exposures", append([]string{"--stdio", "--path-exposure-journal", "/e"}, base...), "--path-exposure-journal needs --path-exposure-policy"},
+		{"session users", append([]string{"--stdio", "--session-uids", "200000:100"}, base...), ""},
+		{"session users joined", append([]string{"--stdio", "--session-uids=200000:100"}, base...), ""},
+		{"session users absent", append(base, "--session-uids"), "needs FIRST:COUNT"},
+		{"session users, no count", append([]string{"--session-uids", "200000"}, base...), "takes FIRST:COUNT"},
+		{"session users among people's", append([]string{"--session-uids", "1000:100"}, base...), "no range of host users"},
+		{"session users past the end", append([]string{"--session-uids", "2147483647:2"}, base...), "no range of host users"},
 		{"config and more", []string{"--config", "/c", "--journal", "/j"}, "--journal cannot be given together with --config"},
 	}
 	for _, test := range tests {

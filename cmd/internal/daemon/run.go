@@ -50,7 +50,8 @@ func build(options Options, log *slog.Logger, hold func() (io.Closer, error)) (*
 		MaterializationRoot: options.MaterializationRoot, LibraryBundleRoot: options.LibraryBundleRoot,
 		PathExposurePolicy: options.PathExposurePolicy, PathExposureJournal: options.PathExposureJournal,
 		ApplyTrustPolicy: options.ApplyTrustPolicy, ApplyJournal: options.ApplyJournal,
-		RuntimeDir: options.RuntimeDir, RemoteBackend: options.RemoteBackend, AppleContainer: options.AppleContainer,
+		SessionUIDs: options.SessionUIDs,
+		RuntimeDir:  options.RuntimeDir, RemoteBackend: options.RemoteBackend, AppleContainer: options.AppleContainer,
 		Hold: hold, Logger: log,
 	})
 	if err != nil {
