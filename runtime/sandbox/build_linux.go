@@ -138,14 +138,23 @@ func (b *builder) startLaunch() error {
 	return unix.Close(fdLaunch)
 }
 
-// becomeKeeper gives everything up and executes the same sealed file once more:
-// the one way to be sure that no thread of a Go process keeps a capability is to
-// have the kernel end them all.
+// becomeKeeper gives everything up, on every thread, and goes on as the keeper. In a
+// program linked with cgo the Go runtime does not know all threads; there init
+// executes the same sealed file once more, so that the kernel ends them.
 func (b *builder) becomeKeeper() error {
 	if err := standardNull(b.spec.Knobs.Stderr); err != nil {
 		return at("/dev/null", err)
 	}
-	if err := dropAll(); err != nil {
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_GETUID, 0, 0, 0, 0, 0, 0); errno == 0 {
+		if err := dropAll(syscall.AllThreadsSyscall6); err != nil {
+			return err
+		}
+		_ = unix.Close(fdSpec)
+		_ = unix.Close(b.root)
+		b.slave.Close()
+		keep(b.launch)
+	}
+	if err := dropAll(thisThread); err != nil {
 		return err
 	}
 	if _, err := unix.FcntlInt(fdControl, unix.F_SETFD, 0); err != nil {

@@ -9,13 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepMain is init in its second life: pid 1 with no privilege at all, which the
-// harness may not look into. It reaps, forwards signals, tells the caller how the
-// harness ended, and takes the rest of the session down with it.
+// keepMain is init's second life after a re-execution.
 func keepMain(args []string) {
 	in := &inner{sock: fdControl}
-	var launch int
-	in.step(stepInit, func() (err error) {
+	in.step(stepInit, func() error {
+		if len(args) != 1 {
+			return syscall.EINVAL
+		}
+		launch, err := strconv.Atoi(args[0])
+		if err != nil {
+			return err
+		}
+		keep(launch)
+		return nil
+	})
+}
+
+// keep is init in its second life: pid 1 with no privilege at all, which the
+// harness may not look into. It reaps, forwards signals, tells the caller how the
+// harness ended, and takes the rest of the session down with it. It does not return.
+func keep(launch int) {
+	in := &inner{sock: fdControl}
+	in.step(stepInit, func() error {
 		// Not dumpable: without this a process of the same uid could open
 		// /proc/1/mem. The harness is held until ready is sent.
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -23,14 +38,7 @@ func keepMain(args []string) {
 		}
 		// The parent-death signal belongs to a thread and exec may have changed
 		// which; arm it again. The socket's end of file covers the time before.
-		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-			return err
-		}
-		if len(args) != 1 {
-			return syscall.EINVAL
-		}
-		launch, err = strconv.Atoi(args[0])
-		return err
+		return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 	})
 	forward(launch)
 	if err := in.send(message{Kind: msgReady}); err != nil {

@@ -51,7 +51,7 @@ func (in *inner) confine() message {
 	})
 	in.step(stepLimits, setLimits)
 	in.step(stepSignals, resetSignals)
-	in.step(stepCaps, dropAll)
+	in.step(stepCaps, func() error { return dropAll(thisThread) })
 	in.step(stepLandlock, func() error {
 		abi, where, err := landlock.Restrict(landlockRules(&in.spec), landlock.Options{TCP: in.spec.Loopback})
 		report.ABI = abi

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -32,8 +33,16 @@ func status(t *testing.T, pid int, names ...string) map[string]string {
 // TestPosture reads the live harness from outside and compares all of it.
 func TestPosture(t *testing.T) {
 	needRoom(t)
-	s := start(t, config(t, "/bin/sleep", "1000"))
+	s := start(t, config(t, "/bin/cat"))
 	if err := s.Release(); err != nil {
+		t.Fatal(err)
+	}
+	// The terminal echoes the line and cat repeats it: by then cat is past its
+	// loader and waits for more.
+	if _, err := s.Terminal().WriteString("x\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(s.Terminal(), make([]byte, len("x\r\nx\r\n"))); err != nil {
 		t.Fatal(err)
 	}
 	pid := s.Launch().PID
@@ -45,7 +54,7 @@ func TestPosture(t *testing.T) {
 	ids := strings.Join([]string{id, id, id, id}, " ")
 	const zero = "0000000000000000"
 	want := map[string]string{
-		"Name": "sleep", "Uid": ids, "Gid": ids, "Threads": "1",
+		"Name": "cat", "Uid": ids, "Gid": ids, "Threads": "1",
 		"SigBlk": zero, "SigIgn": zero, "SigCgt": zero, "SigPnd": zero, "Umask": "0022",
 		"CapInh": zero, "CapPrm": zero, "CapEff": zero, "CapBnd": zero, "CapAmb": zero,
 		"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": "1", "TracerPid": "0",

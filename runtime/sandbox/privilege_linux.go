@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"syscall"
+	"unsafe"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -17,30 +20,55 @@ const (
 	secNoAmbient = 1 << 6 // SECBIT_NO_CAP_AMBIENT_RAISE
 )
 
-// dropAll takes every privilege from the calling thread for good: secure bits,
-// bounding set, ambient set, then all capability sets, and no_new_privs. The thread
-// must be locked, and must be the one that executes: its credentials, and nobody
-// else's, are what the new program has.
-func dropAll() error {
-	if err := unix.Prctl(unix.PR_SET_SECUREBITS, lockedBits, 0, 0, 0); err != nil {
-		return at("secure bits", err)
+// scope makes a raw system call on one thread or on all of the process.
+type scope func(trap, a1, a2, a3, a4, a5, a6 uintptr) (r1, r2 uintptr, err syscall.Errno)
+
+// thisThread is for a thread that is about to execute: its credentials, and no
+// other thread's, are what the new program has. It must be locked.
+func thisThread(trap, a1, a2, a3, a4, a5, a6 uintptr) (r1, r2 uintptr, err syscall.Errno) {
+	return syscall.RawSyscall6(trap, a1, a2, a3, a4, a5, a6)
+}
+
+// noCaps are the arguments of capset(2); package-level, so that their addresses
+// stay put while several threads use them.
+var (
+	noCapsHead = unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	noCaps     [2]unix.CapUserData
+)
+
+// dropAll takes every privilege for good: secure bits, bounding set, ambient set,
+// then all capability sets, and sets no_new_privs.
+func dropAll(on scope) error {
+	prctl := func(what string, args ...uintptr) error {
+		var a [5]uintptr
+		copy(a[:], args)
+		if _, _, errno := on(unix.SYS_PRCTL, a[0], a[1], a[2], a[3], a[4], 0); errno != 0 {
+			return at(what, errno)
+		}
+		return nil
+	}
+	if err := prctl("secure bits", unix.PR_SET_SECUREBITS, lockedBits); err != nil {
+		return err
 	}
 	for c := uintptr(0); ; c++ {
-		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		// Asking first: a call that fails on all threads is the scope's to report.
+		_, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if err == unix.EINVAL && c > unix.CAP_SYS_ADMIN {
 			break // one past the last capability this kernel has
+		}
+		if err == nil {
+			err = prctl("bounding set", unix.PR_CAPBSET_DROP, c)
 		}
 		if err != nil {
 			return at("bounding set", err)
 		}
 	}
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return at("ambient set", err)
+	if err := prctl("ambient set", unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL); err != nil {
+		return err
 	}
-	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	if err := unix.Capset(&head, &none[0]); err != nil {
-		return at("capability sets", err)
+	head, data := uintptr(unsafe.Pointer(&noCapsHead)), uintptr(unsafe.Pointer(&noCaps[0]))
+	if _, _, errno := on(unix.SYS_CAPSET, head, data, 0, 0, 0, 0); errno != 0 {
+		return at("capability sets", errno)
 	}
-	return at("no_new_privs", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	return prctl("no_new_privs", unix.PR_SET_NO_NEW_PRIVS, 1)
 }

@@ -158,8 +158,8 @@ func (s *Session) setUp(ctx context.Context, c *Config, h Hooks) error {
 	if _, err := s.next(ctx, s.control, stepInit, msgReady); err != nil {
 		return err
 	}
-	if err := s.gate.send(msgConfine); err != nil {
-		return waitError(ctx, stepReport, err)
+	if err := s.tell(ctx, stepReport, msgConfine); err != nil {
+		return err
 	}
 	m, err = s.next(ctx, s.gate, stepReport, msgReport)
 	if err != nil {
@@ -186,8 +186,8 @@ func (s *Session) hold(ctx context.Context) error {
 	if s.launch.StartTicks, err = startTicks(pid); err != nil {
 		return stepError(stepHold, err)
 	}
-	if err := s.gate.send(msgHold); err != nil {
-		return waitError(ctx, stepHold, err)
+	if err := s.tell(ctx, stepHold, msgHold); err != nil {
+		return err
 	}
 	m, err = s.next(ctx, s.gate, stepHold, msgHeld)
 	if err != nil {
@@ -237,6 +237,21 @@ func (s *Session) next(ctx context.Context, c *channel, step, kind string) (*rec
 	}
 	m.close()
 	return nil, err
+}
+
+// tell sends launch a message. When launch has ended, what it said last is the
+// reason, not the broken pipe.
+func (s *Session) tell(ctx context.Context, step, kind string) error {
+	err := s.gate.send(kind)
+	if err == nil {
+		return nil
+	}
+	if m, last := s.next(ctx, s.gate, step, msgFailed); last != nil {
+		return last
+	} else if m != nil {
+		m.close()
+	}
+	return waitError(ctx, step, err)
 }
 
 // Release lets launch execute the harness and returns once it has. A failure to
