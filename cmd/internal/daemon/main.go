@@ -107,6 +107,10 @@ func lockFailure(dir string, err error) error {
 	if !errors.Is(err, transport.ErrLocked) {
 		return &startError{code: "runtime_directory_unusable", err: fmt.Errorf("%s: %w", dir, err)}
 	}
-	return &startError{code: "already_running", err: fmt.Errorf("%s is in use%s", dir, holder(dir)),
-		next: "connect to it (glove rpc --runtime-dir " + dir + "), or end it first"}
+	by, resident := holder(dir)
+	next := "wait until its connection ends; a gloved that many can reach is started with --runtime-dir and without --stdio"
+	if resident {
+		next = "connect to it (glove rpc --runtime-dir " + dir + "), or end it first"
+	}
+	return &startError{code: "already_running", err: fmt.Errorf("%s is in use%s", dir, by), next: next}
 }

@@ -207,26 +207,27 @@ func announceHolder(dir, form string, log *slog.Logger) string {
 // maxHolderBytes bounds the note.
 const maxHolderBytes = 256
 
-// holder is what the note says, as the end of a sentence; "" when it says nothing usable.
-func holder(dir string) string {
+// holder is what the note says, as the end of a sentence, and whether the holder is a
+// resident one; "" when the note says nothing usable.
+func holder(dir string) (text string, resident bool) {
 	data, _, err := safefile.ReadOwner(filepath.Join(dir, holderName), maxHolderBytes)
 	if err != nil {
-		return ""
+		return "", false
 	}
 	fields := strings.Fields(string(data))
 	if len(fields) != 3 {
-		return ""
+		return "", false
 	}
 	pid, err := strconv.Atoi(fields[0])
 	since, timeErr := time.Parse(time.RFC3339, fields[2])
 	if err != nil || timeErr != nil || pid < 1 {
-		return ""
+		return "", false
 	}
-	form := "a resident gloved"
-	if fields[1] == "stdio" {
-		form = "a gloved that serves one connection"
+	form, resident := "a gloved that serves one connection", fields[1] == "resident"
+	if resident {
+		form = "a resident gloved"
 	}
-	return fmt.Sprintf(" by %s (process %d, since %s)", form, pid, since.Format("2006-01-02 15:04:05 MST"))
+	return fmt.Sprintf(" by %s (process %d, since %s)", form, pid, since.Format("2006-01-02 15:04:05 MST")), resident
 }
 
 // storeAdvice is the next step for a session store that did not open.
