@@ -47,7 +47,7 @@ func Relay(ctx context.Context, stdio io.ReadWriteCloser, conn *net.UnixConn, se
 	// The instance is through. What the controller still wants to say has nobody
 	// to hear it, and the error of saying it is no news.
 	closeErr := errors.Join(conn.Close(), stdio.Close())
-	_ = <-forth //nolint:errcheck // see above
+	<-forth //nolint:errcheck // see above
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

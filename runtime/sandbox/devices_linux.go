@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -114,7 +115,7 @@ func (b *builder) maskProc(proc int) error {
 	for _, name := range maskedProc {
 		var st unix.Stat_t
 		err := unix.Fstatat(proc, name, &st, unix.AT_SYMLINK_NOFOLLOW)
-		if err == unix.ENOENT {
+		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -122,7 +123,7 @@ func readSpec(fd int) (spec, error) {
 // retry repeats a system call that a signal interrupted.
 func retry(f func() error) error {
 	for {
-		if err := f(); err != unix.EINTR {
+		if err := f(); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}

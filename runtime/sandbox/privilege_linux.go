@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"syscall"
 	"unsafe"
 
@@ -53,7 +54,7 @@ func dropAll(on scope) error {
 	for c := uintptr(0); ; c++ {
 		// Asking first: a call that fails on all threads is the scope's to report.
 		_, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
-		if err == unix.EINVAL && c > unix.CAP_SYS_ADMIN {
+		if errors.Is(err, unix.EINVAL) && c > unix.CAP_SYS_ADMIN {
 			break // one past the last capability this kernel has
 		}
 		if err == nil {

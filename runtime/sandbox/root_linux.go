@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"syscall"
@@ -31,7 +32,7 @@ func (b *builder) gatherSystem() error {
 			continue
 		}
 		e, err := gather(path)
-		if err == unix.ENOENT || err == unix.ENOTDIR {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			continue
 		}
 		if err != nil {

@@ -340,7 +340,7 @@ func signalFD(f *os.File, sig syscall.Signal) error {
 	switch {
 	case ctlErr != nil:
 		return ctlErr
-	case err == unix.ESRCH:
+	case errors.Is(err, unix.ESRCH):
 		return os.ErrProcessDone
 	}
 	return err

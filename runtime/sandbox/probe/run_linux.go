@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"sync"
 
 	"gloved.dev/internal/digest"
@@ -69,7 +70,8 @@ func errnoOf(err error) unix.Errno {
 	if err == nil {
 		return 0
 	}
-	if e, ok := err.(unix.Errno); ok {
+	var e unix.Errno
+	if errors.As(err, &e) {
 		return e
 	}
 	return unix.EIO

@@ -5,10 +5,6 @@ import "golang.org/x/sys/unix"
 // auditArch is AUDIT_ARCH_X86_64, the value of seccomp_data.arch for this binary.
 const auditArch = unix.AUDIT_ARCH_X86_64
 
-// x32Bit marks x32 system calls, which share the native arch value; without a test
-// for it every rule could be sidestepped by the other ABI's numbers.
-const x32Bit = 0x40000000
-
 // native are the calls only this architecture has, admitted likewise.
 var native = []uint32{
 	unix.SYS_ACCESS, unix.SYS_ALARM, unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_CREAT, unix.SYS_DUP2,
