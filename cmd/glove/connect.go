@@ -178,9 +178,12 @@ func connectFailure(err error) error {
 	var file *safefile.Error
 	var socket *transport.Error
 	switch {
+	case errors.As(err, &foreign) && foreign.Total == 0:
+		return &ui.Error{Code: "gloved_not_started", Message: err.Error(), Err: err,
+			Next: "what it said on standard error, above, is why"}
 	case errors.As(err, &foreign):
 		return &ui.Error{Code: "no_protocol", Message: err.Error(), Err: err,
-			Next: "what came is not gloved's: a login banner, a shell's complaint, or a gloved that did not start"}
+			Next: "what came is not gloved's: a login banner, or a shell's complaint"}
 	case errors.As(err, &refusal):
 		return &ui.Error{Code: string(refusal.Code), Message: refusal.Message, Err: err}
 	case errors.As(err, &file) && file.Code == safefile.CodeNotFound, errors.As(err, &socket):

@@ -56,6 +56,9 @@ func SpawnStdio(ctx context.Context, argv []string, o Options) (*Client, error) 
 	}
 	c, err := New(ctx, p, o)
 	if err != nil {
+		// The library may still be closing; what the server had to say is complete only
+		// when it is gone.
+		err = errors.Join(err, p.Close())
 		if said := p.tail.String(); said != "" {
 			err = fmt.Errorf("%w; standard error: %q", err, said)
 		}
