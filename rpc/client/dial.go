@@ -11,15 +11,12 @@ import (
 	"sync"
 	"time"
 
+	"gloved.dev/internal/tail"
 	"gloved.dev/rpc/transport"
 )
 
-const (
-	// stopGrace is how long a spawned server may take to end after its input did.
-	stopGrace = 10 * time.Second
-	// stderrTail bounds what is kept of a spawned server's standard error.
-	stderrTail = 4 << 10
-)
+// stopGrace is how long a spawned server may take to end after its input did.
+const stopGrace = 10 * time.Second
 
 // DialSocket connects to the socket at path and opens the protocol with
 // o.Secret. The other end must run as us.
@@ -72,7 +69,7 @@ type process struct {
 	cmd  *exec.Cmd
 	in   *os.File // we write
 	out  *os.File // we read
-	tail tail
+	tail tail.Buffer
 	once sync.Once
 	err  error
 }
@@ -124,26 +121,4 @@ func (p *process) Close() error {
 		p.err = errors.Join(err, werr, p.out.Close())
 	})
 	return p.err
-}
-
-// tail keeps the last bytes written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, b...)
-	if len(t.b) > stderrTail {
-		t.b = append([]byte(nil), t.b[len(t.b)-stderrTail:]...)
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.b)
 }

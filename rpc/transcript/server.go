@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"gloved.dev/internal/tail"
 )
 
 // maxFrame bounds one line from the server: the protocol's bound, and room to see that
@@ -31,7 +33,7 @@ type Launcher struct {
 type server struct {
 	input  io.WriteCloser
 	frames chan frame
-	stderr *tail
+	stderr *tail.Buffer
 	wait   func() error
 	kill   context.CancelFunc
 }
@@ -51,7 +53,7 @@ func (l Launcher) start(args []string) (*server, error) {
 	command := exec.CommandContext(ctx, l.Command[0], argv...)
 	command.Env = l.Env
 	command.WaitDelay = time.Second
-	stderr := &tail{}
+	stderr := &tail.Buffer{}
 	command.Stderr = stderr
 	input, err := command.StdinPipe()
 	if err != nil {
@@ -171,28 +173,4 @@ func (s *server) abort() {
 		continue // the reader must not block on a full channel
 	}
 	_ = s.wait() // it was killed: how it ended says nothing
-}
-
-// tail keeps the last bytes of the server's diagnostics for a failure report.
-type tail struct {
-	mu   sync.Mutex
-	data []byte
-}
-
-const tailBytes = 4096
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.data = append(t.data, p...)
-	if len(t.data) > tailBytes {
-		t.data = append([]byte(nil), t.data[len(t.data)-tailBytes:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.data)
 }
