@@ -16,6 +16,9 @@ const (
 	CodeLocked      = "locked"       // another process writes this file
 	CodeIO          = "io"           // the system refused the operation
 	CodeChanged     = "changed"      // the file is not the one that was opened, or not as we left it
+	CodeLockTimeout = "lock_timeout" // Shared: the lock file was there all the time
+	CodeCorruptTail = "corrupt_tail" // Shared: the last line is torn or does not verify
+	CodeRefused     = "refused"      // Shared: the schema refuses the record
 )
 
 // An Error is a refusal of the journal. Detail and Err are for the operator:

@@ -28,6 +28,11 @@ func WalkReader(r io.Reader, fn func(Entry) error) error {
 	return callerError(newWalker(nil).run(r, fn))
 }
 
+// WalkSchema is WalkReader under a schema, as VerifyOptions.Schema.
+func WalkSchema(r io.Reader, schema func(Entry) string, fn func(Entry) error) error {
+	return callerError(newWalker(schema).run(r, fn))
+}
+
 func callerError(err error) error {
 	var stop *stopped
 	if errors.As(err, &stop) {
