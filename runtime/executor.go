@@ -52,6 +52,7 @@ type Executor struct {
 
 	mu         sync.Mutex
 	live       map[string]*handle
+	presets    map[string]Terminal // of sessions that have not started
 	reconciled bool
 	issues     []Issue
 	wg         sync.WaitGroup
@@ -92,7 +93,7 @@ func New(c Config) (*Executor, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Executor{Config: c, root: root, groupPrefix: groupPrefix(id), lock: lock, live: map[string]*handle{}, closed: make(chan struct{}),
+	return &Executor{Config: c, root: root, groupPrefix: groupPrefix(id), lock: lock, live: map[string]*handle{}, presets: map[string]Terminal{}, closed: make(chan struct{}),
 		mechanisms: monitor.Mechanisms{CPUTime: m, Memory: m, PIDs: m, WallTime: "watchdog",
 			Disk: "filesystem_quota", TerminalOutput: "byte_counter"}}, nil
 }
@@ -224,13 +225,67 @@ func (e *Executor) Write(ctx context.Context, id string, data []byte) (int, erro
 	return c.Write(ctx, data)
 }
 
-// Resize sets the size of the session's terminal.
-func (e *Executor) Resize(ctx context.Context, id string, rows, columns uint16) error {
+// A Terminal says how a session's terminal is. Transparent is decided before
+// the session starts: see monitor.Spec.
+type Terminal struct {
+	Rows, Columns uint16
+	Transparent   bool
+}
+
+// Resize sets the size of the session's terminal. What is said of a session
+// that has not started is remembered for its start by this gloved.
+func (e *Executor) Resize(ctx context.Context, id string, t Terminal) error {
+	if done, err := e.preset(id, t); done || err != nil {
+		return err
+	}
+	if t.Transparent {
+		return &Error{Code: CodeNotRunning, Err: errors.New("a started session's terminal stays of its kind")}
+	}
 	c, err := e.client(id)
 	if err != nil {
 		return err
 	}
-	return c.Resize(ctx, rows, columns)
+	return c.Resize(ctx, t.Rows, t.Columns)
+}
+
+// preset remembers t if the session has not started. There are at most as many
+// as the store has sessions that wait.
+func (e *Executor) preset(id string, t Terminal) (bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.live[id] != nil {
+		return false, nil
+	}
+	rec, err := e.Store.Get(id)
+	if err != nil {
+		return false, err
+	}
+	if rec.State != session.Created && rec.State != session.Preparing {
+		return false, nil
+	}
+	e.presets[id] = t
+	return true, nil
+}
+
+// terminalOf returns what was said of the terminal of a session that starts.
+func (e *Executor) terminalOf(id string) Terminal {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.presets[id]
+}
+
+// EndSignal is the number of the signal that ended a session's harness, as far
+// as it ended under this gloved; 0 otherwise.
+func (e *Executor) EndSignal(id string) int {
+	e.mu.Lock()
+	h := e.live[id]
+	e.mu.Unlock()
+	if h == nil {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.signal
 }
 
 // Signal sends interrupt, terminate or hangup to the foreground process group.

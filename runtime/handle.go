@@ -23,6 +23,7 @@ type handle struct {
 	client *monitor.Client
 	saved  *monitor.SavedTranscript
 	err    error // why the session could not be settled
+	signal int   // the signal that ended the harness; 0: none, or not known
 }
 
 func (h *handle) connection() *monitor.Client {

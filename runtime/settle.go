@@ -21,6 +21,7 @@ func (e *Executor) adopt(h *handle) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.live[h.id] = h
+	delete(e.presets, h.id)
 	e.wg.Go(func() { e.follow(h) })
 }
 
@@ -58,7 +59,7 @@ func (e *Executor) settle(ctx context.Context, h *handle) error {
 	}
 	rec, err := e.Store.Get(h.id)
 	if err == nil && !rec.State.Terminal() {
-		err = e.record(ctx, rec, h.reservation)
+		err = e.record(ctx, rec, h)
 	}
 	if err != nil {
 		return err
@@ -79,7 +80,8 @@ func (e *Executor) settle(ctx context.Context, h *handle) error {
 // record writes the end of a session that was running: from its receipt if
 // that is already durable, from its outcome if its monitor left one, otherwise
 // from what can be proven about its process.
-func (e *Executor) record(ctx context.Context, rec session.Record, reservation *receipt.Reservation) error {
+func (e *Executor) record(ctx context.Context, rec session.Record, h *handle) error {
+	reservation := h.reservation
 	if rec.State == session.Running || rec.State == session.Stopping {
 		env, err := e.Receipts.Lookup(rec.SessionID, rec.ControllerPlanDigest, rec.ProfileDigest)
 		if err != nil {
@@ -91,6 +93,9 @@ func (e *Executor) record(ctx context.Context, rec session.Record, reservation *
 		o, err := monitor.ReadOutcome(e.dir(rec.SessionID), rec.SessionID, rec.Monitor[locatorKey])
 		switch {
 		case err == nil && o.ProfileDigest == rec.ProfileDigest:
+			h.mu.Lock()
+			h.signal = int(o.Signal)
+			h.mu.Unlock()
 			return e.receipted(ctx, rec, o, reservation)
 		case err == nil:
 			e.Log.Error("the outcome is of another profile", "session", rec.SessionID)

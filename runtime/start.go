@@ -33,6 +33,12 @@ var supports = policy.Support{}
 // preparing, to be tried again with the same key while the authorization
 // lasts; one that fails later ends it as failed/launch_failed.
 func (e *Executor) Start(ctx context.Context, key string, a session.Authorization, admit func() error) (session.Record, error) {
+	return e.StartObserved(ctx, key, a, admit, nil)
+}
+
+// StartObserved is Start; progress, which may be nil, is told how much of the
+// granted trees has been copied, from another goroutine.
+func (e *Executor) StartObserved(ctx context.Context, key string, a session.Authorization, admit func() error, progress func(monitor.Progress)) (session.Record, error) {
 	if !ident.ID(key) || len(key) > MaxStartKey {
 		return session.Record{}, &session.Error{Code: session.InvalidRequest,
 			Err: fmt.Errorf("the idempotency key of a start has 1 to %d bytes", MaxStartKey)}
@@ -70,7 +76,7 @@ func (e *Executor) Start(ctx context.Context, key string, a session.Authorizatio
 	}
 	// From here on what was begun is finished or undone: a controller that
 	// hangs up does not leave a half-started session.
-	return e.launch(context.WithoutCancel(ctx), key, rec, launch)
+	return e.launch(context.WithoutCancel(ctx), key, rec, launch, progress)
 }
 
 // resolve says what the plan means on this host today.
@@ -92,7 +98,7 @@ func (e *Executor) resolve(now time.Time, raw []byte) (*policy.ResolvedLaunch, e
 	return launch, nil
 }
 
-func (e *Executor) launch(ctx context.Context, key string, rec session.Record, launch *policy.ResolvedLaunch) (session.Record, error) {
+func (e *Executor) launch(ctx context.Context, key string, rec session.Record, launch *policy.ResolvedLaunch, progress func(monitor.Progress)) (session.Record, error) {
 	spec := e.spec(rec, launch)
 	if err := e.freshDir(rec.SessionID); err != nil {
 		return rec, &Error{Code: CodeSetup, Step: "directory", Err: err}
@@ -110,7 +116,7 @@ func (e *Executor) launch(ctx context.Context, key string, rec session.Record, l
 		case <-e.closed:
 		}
 	})
-	l := &launching{Executor: e, key: key, rec: rec, spec: spec, launch: launch}
+	l := &launching{Executor: e, key: key, rec: rec, spec: spec, launch: launch, progress: progress}
 	out, err := l.run(ctx)
 	if err != nil {
 		return out, l.fail(ctx, err)
@@ -127,6 +133,8 @@ type launching struct {
 	launch  *policy.ResolvedLaunch
 	h       *handle
 	started bool // the starting record is durable
+
+	progress func(monitor.Progress)
 }
 
 func (l *launching) run(ctx context.Context) (session.Record, error) {
@@ -141,6 +149,7 @@ func (l *launching) run(ctx context.Context) (session.Record, error) {
 		return l.rec, setupError("monitor", err)
 	}
 	l.h = &handle{id: id, client: client, settled: make(chan struct{})}
+	client.OnProgress = l.progress
 	prepared, err := client.Prepare(ctx)
 	if err != nil {
 		return l.rec, setupError("prepare", err)
@@ -231,7 +240,9 @@ func setupError(step string, err error) error {
 }
 
 func (e *Executor) spec(rec session.Record, l *policy.ResolvedLaunch) monitor.Spec {
+	t := e.terminalOf(rec.SessionID)
 	spec := monitor.Spec{
+		Rows: t.Rows, Columns: t.Columns, Transparent: t.Transparent,
 		SessionID: rec.SessionID, Dir: e.dir(rec.SessionID), Key: monitor.NewKey(),
 		Cgroup:               e.groupPrefix + rec.SessionID,
 		ControllerPlanDigest: rec.ControllerPlanDigest,

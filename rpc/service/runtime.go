@@ -64,6 +64,7 @@ func (r *Runtime) Notifications() []rpc.Notification {
 	return []rpc.Notification{
 		{Name: wire.NotifySessionOutput, Summary: "a piece of followed output", Params: reflect.TypeFor[wire.SessionOutputParams]()},
 		{Name: wire.NotifySessionEnded, Summary: "a followed session has ended", Params: reflect.TypeFor[wire.SessionEndedParams]()},
+		{Name: wire.NotifySessionProgress, Summary: "how much a start has copied so far", Params: reflect.TypeFor[wire.SessionProgressParams]()},
 	}
 }
 
@@ -97,11 +98,14 @@ func (r *Runtime) start(ctx context.Context, call *rpc.Call, p *wire.StartSessio
 	if a.SchemaVersion != 1 || a.ApprovedAtMS < 0 || a.ExpiresAtMS < 0 {
 		return nil, rpc.NewError(rpc.InvalidAuthorization, "the authorization is ill-formed")
 	}
-	rec, err := r.executor.Start(ctx, call.IdempotencyKey, session.Authorization{
+	rec, err := r.executor.StartObserved(ctx, call.IdempotencyKey, session.Authorization{
 		SchemaVersion: 1, AuthorizationID: a.AuthorizationID, SessionID: a.SessionID,
 		ControllerPlanDigest: a.ControllerPlanDigest, PlanContentDigest: a.PlanContentDigest,
 		ApprovedAtMS: uint64(a.ApprovedAtMS), ExpiresAtMS: uint64(a.ExpiresAtMS),
-	}, call.Admit)
+	}, call.Admit, func(p monitor.Progress) {
+		_ = call.Peer.Notify(wire.NotifySessionProgress, wire.SessionProgressParams{ // a peer that is gone needs none
+			SessionID: a.SessionID, Bytes: number(p.Bytes), Entries: number(p.Entries)})
+	})
 	if err != nil {
 		return nil, runtimeError(rpc.SessionStartFailed, err)
 	}
@@ -192,7 +196,8 @@ func (r *Runtime) resize(ctx context.Context, call *rpc.Call, p *wire.ResizePara
 	if err := call.Admit(); err != nil {
 		return nil, err
 	}
-	return nil, runtimeError(rpc.SessionResizeFailed, r.executor.Resize(ctx, p.SessionID, uint16(p.Rows), uint16(p.Columns)))
+	size := runtime.Terminal{Rows: uint16(p.Rows), Columns: uint16(p.Columns), Transparent: p.Transparent}
+	return nil, runtimeError(rpc.SessionResizeFailed, r.executor.Resize(ctx, p.SessionID, size))
 }
 
 func (r *Runtime) signal(ctx context.Context, call *rpc.Call, p *wire.SignalParams) (*wire.Empty, error) {

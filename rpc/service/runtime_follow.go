@@ -27,6 +27,7 @@ type source interface {
 	Read(ctx context.Context, id string, cursor uint64, max int, wait time.Duration) (monitor.Chunk, error)
 	Get(id string) (session.Record, error)
 	Settled(ctx context.Context, id string) error
+	EndSignal(id string) int
 }
 
 // followers are the connections that get a session's output pushed. Each has a
@@ -180,5 +181,6 @@ func (f *follower) finish(ctx context.Context, peer *rpc.Peer, src source, id st
 	}
 	s := sessionRecord(rec)
 	_ = peer.Notify(wire.NotifySessionEnded, wire.SessionEndedParams{ // a peer that is gone needs none
-		SessionID: id, Cursor: int64(cursor), State: s.State, TerminationCause: s.TerminationCause, ExitCode: s.ExitCode})
+		SessionID: id, Cursor: int64(cursor), State: s.State, TerminationCause: s.TerminationCause, ExitCode: s.ExitCode,
+		Signal: src.EndSignal(id)})
 }

@@ -11,8 +11,9 @@ const (
 
 // Names of the server's notifications.
 const (
-	NotifySessionOutput = "session_output"
-	NotifySessionEnded  = "session_ended"
+	NotifySessionOutput   = "session_output"
+	NotifySessionEnded    = "session_ended"
+	NotifySessionProgress = "session_progress"
 )
 
 // Signals that SignalParams may name.
@@ -67,6 +68,17 @@ type SessionEndedParams struct {
 	State            string `json:"state"`
 	TerminationCause string `json:"termination_cause,omitempty"`
 	ExitCode         *int   `json:"exit_code,omitempty"`
+	// Signal is the number of the signal that ended the harness, where
+	// TerminationCause is "signaled" and this gloved saw it happen.
+	Signal int `json:"signal,omitzero"`
+}
+
+// SessionProgressParams tells whoever called start_session how much of the
+// granted trees has been copied; a few times a second, while it is being done.
+type SessionProgressParams struct {
+	SessionID string `json:"session_id"`
+	Bytes     int64  `json:"bytes"`
+	Entries   int64  `json:"entries"`
 }
 
 // WriteStdinParams sends bytes to the session's terminal.
@@ -83,11 +95,19 @@ type WriteStdinResult struct {
 	Written int `json:"written"`
 }
 
-// ResizeParams sets the size of the session's terminal.
+// ResizeParams sets the size of the session's terminal. For a session that has
+// not started it is remembered, so that the size is right before the first byte.
+// Only such a one may also ask for a transparent terminal: one that changes no
+// byte of what the session writes, echoes nothing, and reads input as it is but
+// for two control characters, ^D (what came so far is handed on; nothing came:
+// end of input) and ^V (the next byte is data). It is for input and output that
+// are files and pipes at the other end.
 type ResizeParams struct {
 	SessionID string `json:"session_id"`
 	Rows      int    `json:"rows" jsonschema:"1 to 4096"`
 	Columns   int    `json:"columns" jsonschema:"1 to 4096"`
+
+	Transparent bool `json:"transparent,omitzero" jsonschema:"before the session starts only"`
 }
 
 // OrderKey orders requests by session.

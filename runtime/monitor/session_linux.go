@@ -132,6 +132,12 @@ func (s *session) start(ctx context.Context) (Launched, error) {
 	if err != nil {
 		return Launched{}, fault(CodeSetup, "terminal peer: %v", err)
 	}
+	if s.spec.Transparent {
+		if err := transparent(hold); err != nil {
+			hold.Close()
+			return Launched{}, fault(CodeSetup, "terminal mode: %v", err)
+		}
+	}
 	term, err := terminal.New(box.Terminal(), terminal.Config{
 		RingBytes: s.spec.RingBytes, OutputLimit: s.spec.Limits.TerminalOutputBytes,
 		Rows: s.spec.Rows, Cols: s.spec.Columns, MaxRead: maxRead, MaxInput: maxWrite, Hold: hold,
@@ -477,6 +483,9 @@ func (s *session) outcome(exit sandbox.Exit, waitErr error, finished time.Time) 
 		Confinement: confinement(s.box.Report(), commitment),
 	}
 	o.Cause, o.ExitCode = terminalCause(s.forced, usage, s.spec.Limits, disk, exit)
+	if o.Cause == receipt.CauseSignaled && exit.Signal > 0 {
+		o.Signal = uint32(exit.Signal)
+	}
 	return o
 }
 

@@ -38,7 +38,9 @@ type Spec struct {
 	Unprivileged bool   `json:"unprivileged"`
 	Rows         uint16 `json:"rows"`
 	Columns      uint16 `json:"columns"`
-	RingBytes    int    `json:"ring_bytes"`
+	// Transparent makes the terminal one that changes no byte (see transparent).
+	Transparent bool `json:"transparent"`
+	RingBytes   int  `json:"ring_bytes"`
 }
 
 // A Grant is one host object made visible to the session.
@@ -140,6 +142,7 @@ type Outcome struct {
 	ProfileDigest   string              `json:"profile_digest"`
 	Cause           string              `json:"cause"`
 	ExitCode        *uint32             `json:"exit_code,omitempty"`
+	Signal          uint32              `json:"signal,omitzero"` // that ended it, where Cause is "signaled"
 	StartedAtMS     uint64              `json:"started_at_ms"`
 	FinishedAtMS    uint64              `json:"finished_at_ms"`
 	Limits          Limits              `json:"limits"`
