@@ -13,21 +13,34 @@ import (
 
 const sigTerm = unix.SIGTERM
 
+// An ending is all that decides why a session is said to have ended.
+type ending struct {
+	forced   string // the first cause that ended it by force
+	usage    cgroup.Usage
+	cpuLimit time.Duration
+	full     bool // a partition has no free page or inode
+	exit     sandbox.Exit
+	asked    bool // somebody asked for the end
+}
+
 // terminalCause names why the session ended: the first forced cause, or a limit
 // that the kernel reports to have been met although nobody saw it in time, or
-// how the harness itself ended. The exit code is given for "exited" alone.
-func terminalCause(forced string, u cgroup.Usage, l Limits, disk uint64, exit sandbox.Exit) (string, *uint32) {
-	cause, met := u.Exceeded(time.Duration(l.CPUTimeMS) * time.Millisecond)
+// how the harness itself ended. An init that died of nothing of ours comes
+// last. The exit code is given for "exited" alone.
+func terminalCause(e ending) (string, *uint32) {
+	cause, met := e.usage.Exceeded(e.cpuLimit)
 	switch {
-	case forced != "":
-		return forced, nil
+	case e.forced != "":
+		return e.forced, nil
 	case met:
 		return string(cause), nil
-	case disk >= l.DiskBytes:
+	case e.full:
 		return receipt.CauseDiskLimit, nil
-	case exit.Code >= 0 && !exit.InitDied:
-		code := uint32(exit.Code)
+	case e.exit.Code >= 0 && !e.exit.InitDied:
+		code := uint32(e.exit.Code)
 		return receipt.CauseExited, &code
+	case e.exit.InitDied && !e.asked:
+		return receipt.CauseSupervisorError, nil
 	}
 	return receipt.CauseSignaled, nil
 }

@@ -11,14 +11,33 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/sys/unix"
 
 	"gloved.dev/internal/frame"
 	"gloved.dev/internal/safefile"
 	"gloved.dev/internal/strictjson"
 )
 
-// SocketName is the monitor's socket in its session directory.
-const SocketName = "monitor.sock"
+// Names of what a running monitor has in its session directory.
+const (
+	SocketName = "monitor.sock"
+	LockName   = "monitor.lock" // flocked by the monitor as long as it lives
+)
+
+// Alive reports whether the session directory's monitor lives, by the lock that
+// the kernel drops with its process. A missing directory has none.
+func Alive(dir string) (bool, error) {
+	lock, err := safefile.LockFile(filepath.Join(dir, LockName))
+	switch {
+	case errors.Is(err, safefile.ErrLocked):
+		return true, nil
+	case errors.Is(err, safefile.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return false, lock.Unlock()
+}
 
 // A Client is gloved's side of the protocol. It is safe for concurrent use.
 type Client struct {
@@ -37,20 +56,30 @@ type Client struct {
 	done    chan struct{}
 }
 
-// DialTimeout bounds connecting to a monitor and proving it.
-const DialTimeout = 10 * time.Second
+const (
+	// DialTimeout bounds connecting to a monitor and proving it.
+	DialTimeout = 10 * time.Second
+	// writeTimeout is how long a monitor may take to accept one request: one
+	// that is stopped must not hold up everybody who writes to it.
+	writeTimeout = 15 * time.Second
+)
 
 // Dial connects to the monitor of a session directory, and proves both sides:
 // the socket's owner must be this user, and each must know the session's key.
+// CodeGone means that nothing listens there; see Alive.
 func Dial(ctx context.Context, dir *os.File, sessionID, key string) (*Client, Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
 	conn, err := dialAt(ctx, dir, SocketName)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 		return nil, Status{}, fault(CodeGone, "%v", err)
+	case err != nil: // say nothing about a monitor that could not be asked
+		return nil, Status{}, err
 	}
 	c := &Client{conn: conn, w: frame.NewWriter(conn, 0), pending: map[frame.ID]chan frame.Response{},
 		ended: make(chan struct{}), done: make(chan struct{})}
+	c.w.Timeout = writeTimeout
 	go c.read()
 	status, err := c.prove(ctx, sessionID, key)
 	if err != nil {
@@ -166,13 +195,20 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 		c.mu.Unlock()
 	}()
 	if err := c.w.WriteFrame(frame.AppendRequest(nil, &frame.Request{ID: id, Method: method, Params: raw})); err != nil {
+		// Half a frame may be out: nothing can follow it on this connection.
+		c.fail(fault(CodeGone, "%v", err))
 		return fault(CodeGone, "%v", err)
 	}
 	select {
 	case resp := <-ch:
 		return decodeResponse(&resp, result)
 	case <-c.done:
-		return c.err
+		select {
+		case resp := <-ch: // the answer came before the end
+			return decodeResponse(&resp, result)
+		default:
+			return c.err
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -236,10 +272,15 @@ func (c *Client) Read(ctx context.Context, cursor uint64, maxBytes int, wait tim
 	return k, err
 }
 
-// Write sends input to the terminal and returns how much of it was taken.
+// Write sends input to the terminal and returns how much of it was taken, on an
+// error too: what was taken must not be typed again.
 func (c *Client) Write(ctx context.Context, data []byte) (int, error) {
 	var r writeResult
 	err := c.call(ctx, methodWrite, writeParams{Data: data}, &r)
+	var e *Error
+	if errors.As(err, &e) {
+		return int(e.Written), err
+	}
 	return r.Written, err
 }
 

@@ -6,11 +6,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
+	"gloved.dev/internal/crashpoint"
 	"gloved.dev/internal/frame"
 	"gloved.dev/internal/ident"
 	"gloved.dev/internal/safefile"
@@ -29,13 +32,23 @@ const specFD = 3
 // are in files.
 const lingerBound = 30 * time.Second
 
+// leaveCheck is how often an ended monitor looks whether anybody is connected:
+// with nobody there, what is in its files is all that is needed of it.
+const leaveCheck = 100 * time.Millisecond
+
 // Main runs the monitor and never returns if this process was started as one.
 // It is called first in main, before flags are looked at.
 func Main() {
-	if len(os.Args) == 0 || os.Args[0] != roleName {
+	if len(os.Args) == 0 {
 		return
 	}
-	os.Exit(run())
+	switch os.Args[0] {
+	case roleName:
+		os.Exit(run())
+	case holderName:
+		holdNamespace()
+		os.Exit(0)
+	}
 }
 
 // started is the answer to the Spec.
@@ -44,6 +57,7 @@ type started struct {
 }
 
 func run() int {
+	economise()
 	link := os.NewFile(specFD, "spec")
 	spec, err := readSpec(link)
 	if err != nil {
@@ -62,9 +76,20 @@ func run() int {
 		return 1
 	}
 	detach()
+	if err := s.session.at(crashpoint.MonitorListening); err != nil {
+		answerStart(link, err)
+		return 1
+	}
 	answerStart(link, nil)
 	s.run()
 	return 0
+}
+
+// economise trades speed, of which a monitor needs little, for memory, of
+// which there is one share per session.
+func economise() {
+	debug.SetGCPercent(25)
+	debug.SetMemoryLimit(64 << 20)
 }
 
 func readSpec(link *os.File) (Spec, error) {
@@ -95,6 +120,32 @@ func answerStart(link *os.File, err error) {
 	link.Close()
 }
 
+// maxLog bounds a monitor's log: a peer whose requests are refused over and
+// over must not fill the disk with it.
+const maxLog = 256 << 10
+
+// A boundedLog writes until it is full, and then that it is.
+type boundedLog struct {
+	mu   sync.Mutex
+	f    *os.File
+	left int
+}
+
+func (b *boundedLog) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.left <= 0:
+		return len(p), nil
+	case len(p) > b.left:
+		b.left = 0
+		_, err := b.f.WriteString(`{"level":"WARN","msg":"the log is full"}` + "\n")
+		return len(p), err
+	}
+	b.left -= len(p)
+	return b.f.Write(p)
+}
+
 // openLog opens the session's own log: a monitor outlives the daemon whose
 // standard error it could have used.
 func openLog(dir string) (*slog.Logger, error) {
@@ -103,11 +154,17 @@ func openLog(dir string) (*slog.Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slog.New(slog.NewJSONHandler(f, nil)), nil
+	return slog.New(slog.NewJSONHandler(&boundedLog{f: f, left: maxLog}, nil)), nil
 }
 
 func listen(spec Spec, log *slog.Logger) (*server, error) {
 	dir, err := dirFile(spec.Dir)
+	if err != nil {
+		return nil, err
+	}
+	// Held for life: the kernel drops it with the process, so that a gloved can
+	// tell a monitor that is gone from one that does not answer.
+	alive, err := safefile.LockFile(filepath.Join(spec.Dir, LockName))
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +174,7 @@ func listen(spec Spec, log *slog.Logger) (*server, error) {
 	}
 	session := newSession(spec, log)
 	s := newServer(spec, session, l, log)
-	s.dir = dir
+	s.dir, s.alive = dir, alive
 	session.tellEnded = func() { s.broadcast(notifyEnded, none{}) }
 	return s, nil
 }
@@ -143,8 +200,8 @@ func (s *server) run() {
 }
 
 // live decides when the monitor's life is over: when nobody came to prepare
-// anything, or when the session has ended and either gloved has said that it
-// needs nothing more or enough time has passed for it to say so.
+// anything; when a start was undone; when the session has ended, its outcome is
+// in a file, and nobody is there to read more than files.
 func (s *server) live(terminate <-chan os.Signal) {
 	defer s.stop()
 	select {
@@ -162,7 +219,21 @@ func (s *server) live(terminate <-chan os.Signal) {
 		s.session.end()
 	}
 	select {
+	case <-s.session.durable:
 	case <-s.quit:
-	case <-time.After(lingerBound):
+		return
+	}
+	bound := time.NewTimer(lingerBound)
+	defer bound.Stop()
+	look := time.NewTicker(leaveCheck)
+	defer look.Stop()
+	for s.connected() {
+		select {
+		case <-s.quit:
+			return
+		case <-bound.C:
+			return
+		case <-look.C:
+		}
 	}
 }

@@ -123,6 +123,7 @@ const (
 	CodeSetup       = "setup_failed"     // a step of preparation or launch failed
 	CodeMismatch    = "profile_mismatch" // what was found differs from what was bound
 	CodeInput       = "input_failed"
+	CodeRead        = "read_failed"
 	CodeCursor      = "cursor_ahead"
 	CodeGone        = "gone" // the monitor's process or socket is not there
 	CodeUnsupported = "unsupported"
@@ -136,6 +137,8 @@ type Error struct {
 	Step   string `json:"step,omitempty"`
 	Errno  uint32 `json:"errno,omitempty"`
 	Detail string `json:"detail,omitempty"`
+	// Written is how much of refused input had been taken.
+	Written uint32 `json:"written,omitempty"`
 }
 
 func (e *Error) Error() string {

@@ -8,10 +8,13 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"gloved.dev/internal/crashpoint"
 	"gloved.dev/internal/safefile"
 	"gloved.dev/runtime/cgroup"
 	"gloved.dev/runtime/quota"
@@ -27,6 +30,7 @@ const MaxExecutable = 512 << 20
 // resources are what a session holds besides its processes. Whatever is in it
 // exists; release undoes all of it, in any state of completeness.
 type resources struct {
+	log              *slog.Logger
 	claim            *uidClaim
 	hostUID, hostGID uint32
 	group            *cgroup.Group
@@ -43,7 +47,7 @@ type resources struct {
 // acquire makes everything the session needs before its first process. On an
 // error nothing is left.
 func acquire(ctx context.Context, spec *Spec, progress func(Progress), log *slog.Logger) (_ *resources, err error) {
-	r := &resources{}
+	r := &resources{log: log}
 	defer func() {
 		if err != nil {
 			r.release(log)
@@ -61,7 +65,11 @@ func acquire(ctx context.Context, spec *Spec, progress func(Progress), log *slog
 		{"runtime_paths", r.bindRuntimePaths},
 		{"grants", r.mountGrants},
 	} {
-		if err := step.do(ctx, spec, progress); err != nil {
+		err := step.do(ctx, spec, progress)
+		if err == nil {
+			err = crashpoint.At(filepath.Dir(spec.Dir), crashpoint.Point("acquire."+step.name))
+		}
+		if err != nil {
 			return nil, atStep(step.name, err)
 		}
 	}
@@ -73,7 +81,7 @@ func acquire(ctx context.Context, spec *Spec, progress func(Progress), log *slog
 // operator; nothing is decided by error texts.
 func atStep(name string, err error) error {
 	e := &Error{Code: CodeSetup, Step: name, Detail: err.Error()}
-	var errno unix.Errno
+	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		e.Errno = uint32(errno)
 	}
@@ -288,13 +296,31 @@ func (r *resources) mountGrants(ctx context.Context, spec *Spec, progress func(P
 			return errors.New("a granted object is not the one that was resolved")
 		}
 		if !g.Copy {
-			err = r.bindReadOnly(g.Alias, g.Target, p)
+			err = r.bindGrant(g, p)
 		} else {
 			err = r.mountCopy(ctx, g, p, report)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// bindGrant binds a granted object. The operator granted its content, but a
+// root daemon's session runs as a user of its own: where the filesystem can,
+// what belongs to the object's owner is shown as the session's, so that the
+// session reads what the daemon could. Nothing becomes writable by it.
+func (r *resources) bindGrant(g Grant, p *workspace.Pinned) error {
+	if err := r.bindReadOnly(g.Alias, g.Target, p); err != nil || r.claim == nil {
+		return err
+	}
+	id, err := safefile.Stat(p.File())
+	if err != nil {
+		return err
+	}
+	if err := mapOwner(r.mounts[len(r.mounts)-1].FD, id.UID, id.GID, r.hostUID, r.hostGID); err != nil {
+		r.log.Info("a grant keeps its owners", "alias", g.Alias, "reason", err)
 	}
 	return nil
 }
@@ -389,17 +415,18 @@ func (r *resources) sandboxConfig(spec *Spec) sandbox.Config {
 	}
 }
 
-// diskUse is what the session's filesystems hold now, in bytes.
-func (r *resources) diskUse() (uint64, error) {
-	var sum uint64
+// diskUse is what the session's filesystems hold now, in bytes, and whether one
+// of them is full.
+func (r *resources) diskUse() (sum uint64, full bool, err error) {
 	for _, fs := range r.filesystems {
 		u, err := fs.Usage()
 		if err != nil {
-			return sum, err
+			return sum, full, err
 		}
 		sum += u.UsedBytes
+		full = full || u.Reason() != ""
 	}
-	return sum, nil
+	return sum, full, nil
 }
 
 // release gives everything back and returns what would not go.

@@ -22,7 +22,7 @@ import (
 
 const (
 	maxConns    = 16               // one gloved, its successor, and a relay or two
-	maxInFlight = 64               // requests a connection may have unanswered
+	maxInFlight = 512              // requests a connection may have unanswered: every waiting reader of a gloved is one
 	sendTimeout = 30 * time.Second // a peer that does not read for so long has lost us
 )
 
@@ -30,7 +30,8 @@ const (
 type server struct {
 	spec     Spec
 	session  *session
-	dir      *os.File // the session's directory
+	dir      *os.File       // the session's directory
+	alive    *safefile.Lock // held as long as this process lives
 	log      *slog.Logger
 	listener *net.UnixListener
 	quit     chan struct{}
@@ -41,8 +42,8 @@ type server struct {
 	wg    sync.WaitGroup
 }
 
-// listenAt makes the socket called name in dir. It is made under another name
-// first, so that whoever sees the name can also connect.
+// listenAt makes the socket called name in dir, by way of the directory's
+// descriptor: sun_path holds 108 bytes, and a session's directory may be longer.
 func listenAt(dir *os.File, name string) (*net.UnixListener, error) {
 	old := unix.Umask(0o177)
 	defer unix.Umask(old)
@@ -95,7 +96,7 @@ func (s *server) admit(conn *net.UnixConn) {
 	uid, _, err := safefile.CheckPeer(conn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil || uid != uint32(os.Geteuid()) || len(s.conns) >= maxConns {
+	if err != nil || uid != uint32(os.Geteuid()) || len(s.conns) >= maxConns || isClosed(s.quit) {
 		conn.Close()
 		return
 	}
@@ -113,9 +114,25 @@ func (s *server) admit(conn *net.UnixConn) {
 	}()
 }
 
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// connected reports whether any peer is there.
+func (s *server) connected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns) > 0
+}
+
 func (s *server) stop() { s.quitOnce.Do(func() { close(s.quit) }) }
 
-// broadcast tells every proven peer.
+// broadcast tells every proven peer, none of which has to wait for another.
 func (s *server) broadcast(method string, params any) {
 	s.mu.Lock()
 	peers := make([]*peer, 0, len(s.conns))
@@ -123,11 +140,13 @@ func (s *server) broadcast(method string, params any) {
 		peers = append(peers, p)
 	}
 	s.mu.Unlock()
+	var wg sync.WaitGroup
 	for _, p := range peers {
 		if p.isProven() {
-			p.notify(method, params)
+			wg.Go(func() { p.notify(method, params) })
 		}
 	}
+	wg.Wait()
 }
 
 // A peer is one connection.

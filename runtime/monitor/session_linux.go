@@ -3,13 +3,16 @@ package monitor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"gloved.dev/internal/crashpoint"
 	"gloved.dev/internal/safefile"
 	"gloved.dev/journal/receipt"
 	"gloved.dev/runtime/cgroup"
@@ -18,46 +21,49 @@ import (
 	"gloved.dev/runtime/terminal"
 )
 
-const (
-	// drainBound is how long the terminal may go on giving output after its
-	// last process is gone; the kernel's buffer needs microseconds.
-	drainBound = 2 * time.Second
-	// maxRead and maxWrite bound one transcript read and one input write.
-	maxRead  = 512 << 10
-	maxWrite = 64 << 10
-	// maxWait bounds how long one read waits for output.
-	maxWait = 30 * time.Second
-	// maxGrace bounds how long stop waits between TERM and KILL.
-	maxGrace = 60 * time.Second
-)
-
 // A session is the thing a monitor keeps: its resources, its process tree, its
 // terminal, and the reason it will end.
+//
+// Its state moves one way: idle, prepared, launched, running, ended. What moves
+// it takes time and is done without mu, one thing at a time (busy), so that
+// nobody who asks for the state has to wait for a tree being copied. A start
+// that is given up meanwhile is doomed, and undone by whoever is busy.
 type session struct {
-	spec Spec
-	log  *slog.Logger
+	spec      Spec
+	log       *slog.Logger
+	tellEnded func()
 
 	mu     sync.Mutex
 	state  string
 	owner  *peer // the connection that prepares; its loss before release aborts
+	busy   bool
+	doomed bool
+	cancel context.CancelFunc // of what is busy
 	res    *resources
 	box    *sandbox.Session
 	term   *terminal.Channel
-	forced string    // the first cause that ended the session by force
-	wall   time.Time // when the wall clock began, monotonic
-	began  uint64    // the same in Unix milliseconds
-	watch  []func()  // stops the watchers
-	asked  bool      // stop was called: a kill is no supervisor's error
-	begun  chan struct{}
-	ended  chan struct{}
+	forced string        // the first cause that ended the session by force
+	over   bool          // the harness is gone: what a watcher finds now came too late
+	wall   time.Duration // when the wall clock began, on the boot-time clock
+	began  uint64        // the same in Unix milliseconds
+	watch  []func()      // stops the watchers
+	asked  bool          // stop was called: a kill is no supervisor's error
 	result *Outcome
 
-	tellEnded func()
+	undoing sync.Once
+	begun   chan struct{} // closed when somebody prepares
+	ended   chan struct{} // closed with StateEnded
+	durable chan struct{} // closed once nothing is left to be written
 }
 
 func newSession(spec Spec, log *slog.Logger) *session {
 	return &session{spec: spec, log: log, state: StateIdle,
-		begun: make(chan struct{}), ended: make(chan struct{})}
+		begun: make(chan struct{}), ended: make(chan struct{}), durable: make(chan struct{})}
+}
+
+// at marks a crash point of this session.
+func (s *session) at(p crashpoint.Point) error {
+	return crashpoint.At(filepath.Dir(s.spec.Dir), p)
 }
 
 func (s *session) status() Status {
@@ -66,79 +72,138 @@ func (s *session) status() Status {
 	return Status{State: s.state, Outcome: s.result}
 }
 
-func (s *session) prepare(ctx context.Context, p *peer, progress func(Progress)) (Prepared, error) {
+// step does one part of the start for its owner: f takes the session from one
+// state to the next. If f fails, or the start was given up meanwhile, all of it
+// is undone.
+func (s *session) step(ctx context.Context, p *peer, from, to string, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	s.mu.Lock()
-	select {
-	case <-s.begun:
+	if s.state != from || s.busy || s.doomed || s.owner != p {
+		defer s.mu.Unlock()
+		return fault(CodeState, "not possible in state %s", s.state)
+	}
+	s.busy, s.cancel = true, cancel
+	s.mu.Unlock()
+
+	err := f(ctx)
+	s.mu.Lock()
+	s.busy = false
+	if err == nil && s.doomed {
+		err = fault(CodeGone, "the start was given up")
+	}
+	if err == nil {
+		s.state = to
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.undo()
+	}
+	return err
+}
+
+func (s *session) prepare(ctx context.Context, p *peer, progress func(Progress)) (out Prepared, err error) {
+	s.mu.Lock()
+	if s.state != StateIdle || isClosed(s.begun) {
 		defer s.mu.Unlock()
 		return Prepared{}, fault(CodeState, "prepare comes once")
-	default:
-	}
-	if s.state != StateIdle {
-		defer s.mu.Unlock()
-		return Prepared{}, fault(CodeState, "prepare in state %s", s.state)
 	}
 	s.owner = p
 	close(s.begun)
 	s.mu.Unlock()
-
-	res, err := acquire(ctx, &s.spec, progress, s.log)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil && s.owner != p { // the connection went away meanwhile
-		res.release(s.log)
-		err = fault(CodeGone, "the connection was lost while preparing")
-	}
-	if err != nil {
-		return Prepared{}, err
-	}
-	s.res, s.state = res, StatePrepared
-	return res.prepared(), nil
+	err = s.step(ctx, p, StateIdle, StatePrepared, func(ctx context.Context) error {
+		if err := reserveOutcome(s.spec.Dir); err != nil {
+			return atStep("reserve", err)
+		}
+		if err := s.at(crashpoint.AcquireReserve); err != nil {
+			return atStep("reserve", err)
+		}
+		res, err := acquire(ctx, &s.spec, progress, s.log)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.res = res
+		s.mu.Unlock()
+		out = res.prepared()
+		return nil
+	})
+	freeMemory()
+	return out, err
 }
 
-func (s *session) launch(ctx context.Context, p *peer, profileDigest string) (Launched, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state != StatePrepared || s.owner != p {
-		return Launched{}, fault(CodeState, "launch in state %s", s.state)
-	}
-	if err := s.res.reprove(profileDigest, &s.spec); err != nil {
-		return Launched{}, err
-	}
-	s.wall, s.began = time.Now(), unixMS()
-	l, err := s.start(ctx)
-	if err != nil {
-		s.tearDown()
-		return Launched{}, err
-	}
-	s.state = StateLaunched
-	return l, nil
+func (s *session) launch(ctx context.Context, p *peer, profileDigest string) (l Launched, err error) {
+	err = s.step(ctx, p, StatePrepared, StateLaunched, func(ctx context.Context) (err error) {
+		if err := s.res.reprove(profileDigest, &s.spec); err != nil {
+			return err
+		}
+		if err := s.at(crashpoint.LaunchProven); err != nil {
+			return atStep("prove", err)
+		}
+		l, err = s.start(ctx)
+		return err
+	})
+	return l, err
 }
 
-// start builds the process tree up to the blocked child. Called with mu held.
+// start builds the process tree up to the blocked child. The wall clock runs
+// from before the first process.
 func (s *session) start(ctx context.Context) (Launched, error) {
+	wall, err := bootTime()
+	if err != nil {
+		return Launched{}, fault(CodeSetup, "clock: %v", err)
+	}
+	s.mu.Lock()
+	s.wall, s.began = wall, unixMS()
+	s.mu.Unlock()
 	box, err := sandbox.Start(ctx, s.res.sandboxConfig(&s.spec), sandbox.Hooks{
 		Placed: func(p sandbox.Process) error { return s.res.group.Add(p.PID) },
 	})
 	if err != nil {
 		return Launched{}, setupFault(err)
 	}
+	s.mu.Lock()
 	s.box = box
+	s.mu.Unlock()
+	if err := s.at(crashpoint.LaunchTree); err != nil {
+		box.Terminal().Close()
+		return Launched{}, atStep("tree", err)
+	}
 	id, err := cgroup.Identify(box.Launch().PID)
 	if err != nil {
-		return Launched{}, fault(CodeSetup, "identify: %v", err)
+		box.Terminal().Close()
+		return Launched{}, atStep("identify", err)
 	}
-	hold, err := holdPeer(box.Terminal())
+	if err := s.openTerminal(box.Terminal()); err != nil {
+		return Launched{}, atStep("terminal", err)
+	}
+	if err := s.at(crashpoint.LaunchTerminal); err != nil {
+		return Launched{}, atStep("terminal", err)
+	}
+	if err := s.startWatchers(); err != nil {
+		return Launched{}, atStep("watch", err)
+	}
+	if err := s.at(crashpoint.LaunchWatched); err != nil {
+		return Launched{}, atStep("watch", err)
+	}
+	return Launched{Process: processID(id)}, nil
+}
+
+// openTerminal takes over master, which it closes on an error.
+func (s *session) openTerminal(master *os.File) error {
+	hold, err := holdPeer(master)
 	if err != nil {
-		return Launched{}, fault(CodeSetup, "terminal peer: %v", err)
+		master.Close()
+		return err
 	}
 	if s.spec.Transparent {
 		if err := transparent(hold); err != nil {
 			hold.Close()
-			return Launched{}, fault(CodeSetup, "terminal mode: %v", err)
+			master.Close()
+			return fmt.Errorf("mode: %w", err)
 		}
 	}
-	term, err := terminal.New(box.Terminal(), terminal.Config{
+	term, err := terminal.New(master, terminal.Config{
 		RingBytes: s.spec.RingBytes, OutputLimit: s.spec.Limits.TerminalOutputBytes,
 		Rows: s.spec.Rows, Cols: s.spec.Columns, MaxRead: maxRead, MaxInput: maxWrite, Hold: hold,
 		OnLimit: func() { s.force(receipt.CauseTerminalOutputLimit) },
@@ -148,23 +213,21 @@ func (s *session) start(ctx context.Context) (Launched, error) {
 		},
 	})
 	if err != nil {
-		return Launched{}, fault(CodeSetup, "terminal: %v", err)
+		return err // both files are closed
 	}
+	s.mu.Lock()
 	s.term = term
-	if err := s.startWatchers(); err != nil {
-		return Launched{}, fault(CodeSetup, "watch: %v", err)
-	}
-	return Launched{Process: processID(id)}, nil
+	s.mu.Unlock()
+	return nil
 }
 
-// startWatchers arms everything that can end the session. Called with mu held;
-// the callbacks take it later, from goroutines of their own.
+// startWatchers arms everything that can end the session.
 func (s *session) startWatchers() error {
 	stopWall, err := watchWall(time.Duration(s.spec.Limits.WallTimeMS)*time.Millisecond, func() { s.force(receipt.CauseWallTimeLimit) })
 	if err != nil {
 		return err
 	}
-	s.watch = append(s.watch, stopWall)
+	s.watching(stopWall)
 	ctx, cancel := context.WithCancel(context.Background())
 	w, err := cgroup.Watch(ctx, s.res.group, cgroup.WatchConfig{
 		CPULimit: time.Duration(s.spec.Limits.CPUTimeMS) * time.Millisecond,
@@ -173,7 +236,7 @@ func (s *session) startWatchers() error {
 		cancel()
 		return err
 	}
-	s.watch = append(s.watch, func() { cancel(); w.Stop() })
+	s.watching(func() { cancel(); w.Stop() })
 	d := quota.Watch(s.res.filesystems, func(f quota.Full) {
 		s.log.Info("filesystem full", "partition", f.Alias, "of", f.Reason)
 		s.force(receipt.CauseDiskLimit)
@@ -181,13 +244,66 @@ func (s *session) startWatchers() error {
 		s.log.Error("filesystem", "error", err)
 		s.force(receipt.CauseSupervisorError)
 	})
-	s.watch = append(s.watch, d.Stop)
+	s.watching(d.Stop)
 	return nil
 }
 
-// force ends the session for cause; the first cause wins.
+func (s *session) watching(stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watch = append(s.watch, stop)
+}
+
+// stopWatchers ends all watching; no callback comes after it.
+func (s *session) stopWatchers() {
+	s.mu.Lock()
+	watch := s.watch
+	s.watch = nil
+	s.mu.Unlock()
+	for _, stop := range watch {
+		stop()
+	}
+}
+
+// release lets the harness run. A limit that was met before its first
+// instruction has ended it already; that is an end like any other, and has an
+// outcome.
+func (s *session) release(p *peer) (Status, error) {
+	err := s.step(context.Background(), p, StateLaunched, StateRunning, func(context.Context) error {
+		if err := s.at(crashpoint.ReleaseBegun); err != nil {
+			return atStep("release", err)
+		}
+		if s.cause() != "" {
+			return nil
+		}
+		if err := s.box.Release(); err != nil && s.cause() == "" {
+			return setupFault(err)
+		}
+		return nil
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	_ = s.at(crashpoint.ReleaseDone) // nothing can fail here but the process
+	go s.wait()
+	return Status{State: StateRunning}, nil
+}
+
+// cause is the cause that has ended the session by force, or "".
+func (s *session) cause() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forced
+}
+
+// force ends the session for cause; the first cause wins. What is found after
+// the harness has gone by itself comes too late, but for what it had printed.
 func (s *session) force(cause string) {
 	s.mu.Lock()
+	if s.over && cause != receipt.CauseTerminalOutputLimit && cause != receipt.CauseSupervisorError {
+		s.mu.Unlock()
+		return
+	}
 	if s.forced == "" {
 		s.forced = cause
 		s.log.Info("ending the session", "cause", cause)
@@ -196,73 +312,86 @@ func (s *session) force(cause string) {
 	s.kill()
 }
 
+// killAgain is how soon a kill that did not reach everything is repeated.
+const killAgain = time.Second
+
 // kill ends every process of the session at once: the PID namespace by its
-// init, and, should that not be enough, the control group.
+// init, and, should that not be enough, the control group. A kill that fails is
+// a supervisor's error, and repeated until the session is gone.
 func (s *session) kill() {
-	err := s.box.Kill()
-	if err2 := s.res.group.Kill(); err2 != nil || err != nil {
-		s.log.Error("kill", "error", errors.Join(err, err2))
-		s.mu.Lock()
+	err := s.killOnce()
+	if err == nil {
+		return
+	}
+	s.log.Error("kill", "error", err)
+	s.mu.Lock()
+	if !s.over {
 		s.forced = receipt.CauseSupervisorError
-		s.mu.Unlock()
 	}
-}
-
-func (s *session) release(p *peer) (Status, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state != StateLaunched || s.owner != p {
-		return Status{}, fault(CodeState, "release in state %s", s.state)
-	}
-	if err := s.box.Release(); err != nil {
-		s.tearDown()
-		return Status{}, setupFault(err)
-	}
-	s.state, s.owner = StateRunning, nil
-	go s.wait()
-	return Status{State: s.state}, nil
-}
-
-// wait follows the harness to its end and makes the end durable.
-func (s *session) wait() {
-	exit, err := s.box.Wait(context.Background())
-	finished := time.Now()
-	s.kill() // what it left behind ends with it
-	ctx, cancel := context.WithTimeout(context.Background(), drainBound)
-	defer cancel()
-	s.term.FinishDrain(ctx)
-	for _, stop := range s.watch {
-		stop()
-	}
-	s.mu.Lock()
-	o := s.outcome(exit, err, finished)
 	s.mu.Unlock()
-	s.conclude(o)
+	go func() {
+		tick := time.NewTicker(killAgain)
+		defer tick.Stop()
+		for err != nil {
+			select {
+			case <-tick.C:
+				err = s.killOnce()
+			case <-s.ended:
+				return
+			}
+		}
+	}()
 }
 
-// conclude writes the outcome, frees the resources and tells everybody.
-func (s *session) conclude(o *Outcome) {
-	oldest, data, err := s.retained()
-	if err == nil {
-		err = writeTranscript(s.spec.Dir, oldest, data)
-	}
-	if err == nil {
-		err = writeOutcome(s.spec.Dir, s.spec.Key, o)
-	}
-	if err != nil {
-		s.log.Error("outcome", "error", err)
-	}
-	if left := s.res.release(s.log); len(left) > 0 {
-		o.Quarantined = left
-		if err := writeOutcome(s.spec.Dir, s.spec.Key, o); err != nil {
-			s.log.Error("outcome", "error", err)
-		}
-	}
-	if err := s.box.Close(); err != nil {
-		s.log.Error("close", "error", err)
-	}
+func (s *session) killOnce() error {
 	s.mu.Lock()
-	s.result, s.state = o, StateEnded
+	box, res := s.box, s.res
+	s.mu.Unlock()
+	var errs []error
+	if box != nil {
+		errs = append(errs, box.Kill())
+	}
+	if res != nil && res.group != nil {
+		errs = append(errs, res.group.Kill())
+	}
+	return errors.Join(errs...)
+}
+
+// undo gives back whatever a start that failed, or was given up, has made. It
+// returns when all of it is gone, however often it is called.
+func (s *session) undo() {
+	s.undoing.Do(func() {
+		_ = s.at(crashpoint.UndoBegun)
+		s.stopWatchers()
+		s.mu.Lock()
+		box, term, res := s.box, s.term, s.res
+		s.mu.Unlock()
+		if box != nil {
+			_ = box.Kill() // Close reports what matters
+		}
+		if term != nil {
+			_ = term.Close()
+		}
+		if box != nil {
+			if err := box.Close(); err != nil {
+				s.log.Error("close", "error", err)
+			}
+		}
+		if res != nil {
+			if left := res.release(s.log); len(left) > 0 {
+				s.log.Error("left in quarantine", "what", left)
+			}
+		}
+		_ = s.at(crashpoint.UndoDone)
+		s.finish(nil)
+		close(s.durable)
+	})
+}
+
+// finish makes the end visible.
+func (s *session) finish(o *Outcome) {
+	s.mu.Lock()
+	s.state, s.owner, s.result = StateEnded, nil, o
 	close(s.ended)
 	s.mu.Unlock()
 	if s.tellEnded != nil {
@@ -270,57 +399,16 @@ func (s *session) conclude(o *Outcome) {
 	}
 }
 
-// retained collects what the ring still holds. The stream has ended, so that
-// nothing is evicted meanwhile.
-func (s *session) retained() (oldest uint64, data []byte, err error) {
-	c, err := s.term.Read(0, maxRead)
-	oldest, data = c.Next-uint64(len(c.Data)), c.Data
-	for err == nil && len(c.Data) > 0 {
-		c, err = s.term.Read(c.Next, maxRead)
-		data = append(data, c.Data...)
-	}
-	return oldest, data, err
-}
-
-// tearDown undoes a start that failed. Called with mu held.
-func (s *session) tearDown() {
-	for _, stop := range s.watch {
-		go stop() // a callback may be waiting for mu
-	}
-	s.watch = nil
-	if s.box != nil {
-		_ = s.box.Kill() // Close reports what matters
-		if s.term != nil {
-			_ = s.term.Close()
-		}
-		if err := s.box.Close(); err != nil {
-			s.log.Error("close", "error", err)
-		}
-	}
-	if s.res != nil {
-		if left := s.res.release(s.log); len(left) > 0 {
-			s.log.Error("left in quarantine", "what", left)
-		}
-	}
-	s.state, s.owner = StateEnded, nil
-	close(s.ended)
-	if s.tellEnded != nil {
-		go s.tellEnded()
-	}
-}
-
-// lost is called when a connection is gone.
+// lost is called when a connection is gone, after all its requests have ended.
+// What it had begun to start is undone: nobody has a durable record of it
+// running.
 func (s *session) lost(p *peer) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.owner != p {
-		return
-	}
-	s.owner = nil
-	switch s.state {
-	case StateIdle, StatePrepared, StateLaunched:
-		s.log.Warn("gloved was lost before the release; nothing runs", "state", s.state)
-		s.tearDown()
+	mine := s.owner == p && s.state != StateRunning && s.state != StateEnded
+	s.mu.Unlock()
+	if mine {
+		s.log.Warn("gloved was lost before the release; nothing runs")
+		_ = s.abandon() // it fails for a running session only
 	}
 }
 
@@ -328,22 +416,34 @@ func (s *session) lost(p *peer) {
 // is undone, what runs must be stopped first.
 func (s *session) abandon() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch s.state {
-	case StateRunning:
+	if s.state == StateRunning {
+		s.mu.Unlock()
 		return fault(CodeState, "the session runs; stop it first")
-	case StateEnded:
+	}
+	s.doomed = true
+	busy := s.busy
+	if busy {
+		s.cancel()
+	}
+	s.mu.Unlock()
+	if isClosed(s.ended) {
 		return nil
 	}
-	s.tearDown()
+	if busy {
+		<-s.ended // whoever is busy undoes it
+		return nil
+	}
+	s.undo()
 	return nil
 }
 
-// stop asks the harness to end, and ends it after grace.
+// stop asks the harness to end, and ends it after grace. It goes on when the
+// caller is gone: what was asked for happens.
 func (s *session) stop(ctx context.Context, grace time.Duration) (Status, error) {
 	s.mu.Lock()
 	state := s.state
-	s.asked = s.asked || state == StateRunning
+	first := !s.asked && state == StateRunning
+	s.asked = s.asked || first
 	s.mu.Unlock()
 	switch state {
 	case StateEnded:
@@ -352,141 +452,34 @@ func (s *session) stop(ctx context.Context, grace time.Duration) (Status, error)
 	default:
 		return Status{}, fault(CodeState, "stop in state %s", state)
 	}
-	if grace = min(grace, maxGrace); grace > 0 {
-		if err := s.box.Signal(sigTerm); err != nil {
+	grace = min(max(grace, 0), maxGrace)
+	if first && grace > 0 {
+		if err := s.box.Signal(sigTerm); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			s.log.Warn("terminate", "error", err)
 		}
+	}
+	go func() {
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
 		case <-s.ended:
 		case <-timer.C:
-		case <-ctx.Done(): // the caller left: what it asked for still happens
+			s.kill()
 		}
-	}
+	}()
 	select {
 	case <-s.ended:
-	default:
-		s.kill()
-		select {
-		case <-s.ended:
-		case <-ctx.Done():
-			return Status{}, ctx.Err()
-		}
+		return s.status(), nil
+	case <-ctx.Done():
+		return Status{}, ctx.Err()
 	}
-	return s.status(), nil
 }
 
 // end stops the session for a monitor that must go.
 func (s *session) end() {
 	if _, err := s.stop(context.Background(), DefaultGrace); err != nil {
-		s.log.Info("stop", "error", err)
 		_ = s.abandon() // it cannot be running: stop would have waited
 	}
-}
-
-func (s *session) channel() (*terminal.Channel, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.term == nil {
-		return nil, fault(CodeState, "there is no terminal in state %s", s.state)
-	}
-	return s.term, nil
-}
-
-func (s *session) read(ctx context.Context, a readParams) (Chunk, error) {
-	t, err := s.channel()
-	if err != nil {
-		return Chunk{}, err
-	}
-	wait := min(time.Duration(a.WaitMS)*time.Millisecond, maxWait)
-	size := min(max(a.MaxBytes, 1), maxRead)
-	var c terminal.Chunk
-	if wait > 0 {
-		c, err = t.WaitRead(ctx, a.Cursor, size, wait)
-	} else {
-		c, err = t.Read(a.Cursor, size)
-	}
-	if err != nil {
-		return Chunk{}, fault(CodeCursor, "%v", err)
-	}
-	return Chunk{Oldest: c.Oldest, Next: c.Next, Truncated: c.Truncated, EOF: c.EOF, Data: c.Data}, nil
-}
-
-func (s *session) write(ctx context.Context, data []byte) (int, error) {
-	t, err := s.channel()
-	if err != nil {
-		return 0, err
-	}
-	if len(data) == 0 || len(data) > maxWrite {
-		return 0, fault(CodeInput, "input has 1 to %d bytes", maxWrite)
-	}
-	n, err := t.Write(ctx, data)
-	if err != nil {
-		return n, fault(CodeInput, "%v", err)
-	}
-	return n, nil
-}
-
-func (s *session) resize(rows, cols uint16) error {
-	t, err := s.channel()
-	if err != nil {
-		return err
-	}
-	if err := t.Resize(rows, cols); err != nil {
-		return fault(CodeInput, "%v", err)
-	}
-	return nil
-}
-
-func (s *session) signal(name string) error {
-	t, err := s.channel()
-	if err != nil {
-		return err
-	}
-	sig, ok := terminal.ParseSignal(name)
-	if !ok {
-		return fault(CodeInput, "the signal is interrupt, terminate or hangup")
-	}
-	if err := t.Signal(sig); err != nil {
-		return fault(CodeInput, "%v", err)
-	}
-	return nil
-}
-
-// outcome puts together what happened. Called with mu held, after the last
-// process is gone.
-func (s *session) outcome(exit sandbox.Exit, waitErr error, finished time.Time) *Outcome {
-	usage, usageErr := s.res.group.Usage()
-	disk, diskErr := s.res.diskUse()
-	if err := errors.Join(waitErr, usageErr, diskErr); err != nil {
-		s.log.Error("observation", "error", err)
-		if s.forced == "" {
-			s.forced = receipt.CauseSupervisorError
-		}
-	}
-	if exit.InitDied && !s.asked && s.forced == "" {
-		s.forced = receipt.CauseSupervisorError // nobody of ours ended it
-	}
-	commitment := s.term.Commitment()
-	o := &Outcome{
-		ProtocolVersion: ProtocolVersion, SessionID: s.spec.SessionID, ProfileDigest: s.res.profileDigest,
-		StartedAtMS: s.began, FinishedAtMS: s.began + uint64(finished.Sub(s.wall).Milliseconds()),
-		Limits: s.spec.Limits,
-		Observed: Observed{
-			CPUTimeMS: usage.CPUMicros / 1000, PeakMemoryBytes: usage.MemoryPeakBytes, PeakPIDs: uint32(usage.PIDsPeak),
-			WallTimeMS: uint64(finished.Sub(s.wall).Milliseconds()), DiskBytes: disk, TerminalOutputBytes: commitment.ByteCount,
-		},
-		Mechanisms: s.res.mechanisms,
-		Transcript: TranscriptID{Schema: commitment.Schema, SHA256: commitment.SHA256,
-			ByteCount: commitment.ByteCount, Complete: commitment.Complete},
-		Confinement: confinement(s.box.Report(), commitment),
-	}
-	o.Cause, o.ExitCode = terminalCause(s.forced, usage, s.spec.Limits, disk, exit)
-	if o.Cause == receipt.CauseSignaled && exit.Signal > 0 {
-		o.Signal = uint32(exit.Signal)
-	}
-	return o
 }
 
 // holdPeer opens the other side of a PTY by its master (TIOCGPTPEER, Linux
@@ -510,6 +503,16 @@ func holdPeer(master *os.File) (*os.File, error) {
 }
 
 func unixMS() uint64 { return uint64(time.Now().UnixMilli()) }
+
+// bootTime is the time since boot, suspension included: what the wall limit
+// counts in.
+func bootTime() (time.Duration, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0, os.NewSyscallError("clock_gettime", err)
+	}
+	return time.Duration(t.Nano()), nil
+}
 
 // dirFile opens the session directory.
 func dirFile(path string) (*os.File, error) {

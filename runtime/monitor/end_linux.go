@@ -1,0 +1,168 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gloved.dev/internal/crashpoint"
+	"gloved.dev/internal/safefile"
+	"gloved.dev/journal/receipt"
+	"gloved.dev/runtime/sandbox"
+)
+
+const (
+	// drainBound is how long the terminal may go on giving output after its
+	// last process is gone; the kernel's buffer needs microseconds.
+	drainBound = 2 * time.Second
+	// writeAgain is how soon an outcome that could not be written is tried again.
+	writeAgain = time.Second
+)
+
+// wait follows the harness to its end and makes the end durable.
+func (s *session) wait() {
+	freeMemory()
+	exit, err := s.box.Wait(context.Background())
+	finished, clockErr := bootTime()
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	_ = s.at(crashpoint.EndExited)
+	s.kill() // what it left behind ends with it
+	ctx, cancel := context.WithTimeout(context.Background(), drainBound)
+	defer cancel()
+	if err := s.term.FinishDrain(ctx); err != nil {
+		s.log.Info("terminal", "end", err) // the commitment says that it is incomplete
+	}
+	s.stopWatchers()
+	_ = s.term.Close() // what was kept can still be read
+	_ = s.at(crashpoint.EndDrained)
+	s.conclude(s.outcome(exit, errors.Join(err, clockErr), finished))
+}
+
+// conclude writes the outcome, frees the resources and tells everybody. An
+// outcome that cannot be written is kept, told to whoever asks, and written as
+// soon as there is room: until then the monitor stays.
+func (s *session) conclude(o *Outcome) {
+	releaseReserve(s.spec.Dir)
+	saved := s.saveTranscript()
+	_ = s.at(crashpoint.EndTranscript)
+	written := s.saveOutcome(o)
+	_ = s.at(crashpoint.EndOutcome)
+	if left := s.res.release(s.log); len(left) > 0 {
+		o.Quarantined = left
+		written = s.saveOutcome(o)
+	}
+	if err := s.box.Close(); err != nil {
+		s.log.Error("close", "error", err)
+	}
+	_ = s.at(crashpoint.EndReleased)
+	s.finish(o)
+	_ = s.at(crashpoint.EndTold)
+	freeMemory()
+	tick := time.NewTicker(writeAgain)
+	defer tick.Stop()
+	for !saved || !written {
+		<-tick.C
+		saved = saved || s.saveTranscript()
+		written = written || s.saveOutcome(o)
+	}
+	close(s.durable)
+}
+
+func (s *session) saveTranscript() bool {
+	oldest, data, err := s.retained()
+	if err == nil {
+		err = writeTranscript(s.spec.Dir, oldest, data)
+	}
+	if err != nil {
+		s.log.Error("transcript", "error", err)
+	}
+	return err == nil
+}
+
+func (s *session) saveOutcome(o *Outcome) bool {
+	err := writeOutcome(s.spec.Dir, s.spec.Key, o)
+	if err != nil {
+		s.log.Error("outcome", "error", err)
+	}
+	return err == nil
+}
+
+// retained collects what the ring still holds. The stream has ended, so that
+// nothing is evicted meanwhile.
+func (s *session) retained() (oldest uint64, data []byte, err error) {
+	c, err := s.term.Read(0, maxRead)
+	oldest, data = c.Next-uint64(len(c.Data)), c.Data
+	for err == nil && len(c.Data) > 0 {
+		c, err = s.term.Read(c.Next, maxRead)
+		data = append(data, c.Data...)
+	}
+	return oldest, data, err
+}
+
+// outcome puts together what happened, after the last process is gone.
+func (s *session) outcome(exit sandbox.Exit, waitErr error, finished time.Duration) *Outcome {
+	usage, usageErr := s.res.group.Usage()
+	disk, full, diskErr := s.res.diskUse()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := errors.Join(waitErr, usageErr, diskErr); err != nil {
+		s.log.Error("observation", "error", err)
+		if s.forced == "" {
+			s.forced = receipt.CauseSupervisorError
+		}
+	}
+	elapsed := uint64(max(finished-s.wall, 0).Milliseconds())
+	commitment := s.term.Commitment()
+	o := &Outcome{
+		ProtocolVersion: ProtocolVersion, SessionID: s.spec.SessionID, ProfileDigest: s.res.profileDigest,
+		StartedAtMS: s.began, FinishedAtMS: s.began + elapsed,
+		Limits: s.spec.Limits,
+		Observed: Observed{
+			CPUTimeMS: usage.CPUMicros / 1000, PeakMemoryBytes: usage.MemoryPeakBytes, PeakPIDs: uint32(usage.PIDsPeak),
+			WallTimeMS: elapsed, DiskBytes: disk, TerminalOutputBytes: commitment.ByteCount,
+		},
+		Mechanisms: s.res.mechanisms,
+		Transcript: TranscriptID{Schema: commitment.Schema, SHA256: commitment.SHA256,
+			ByteCount: commitment.ByteCount, Complete: commitment.Complete},
+		Confinement: confinement(s.box.Report(), commitment),
+	}
+	o.Cause, o.ExitCode = terminalCause(ending{forced: s.forced, usage: usage, full: full, exit: exit, asked: s.asked,
+		cpuLimit: time.Duration(s.spec.Limits.CPUTimeMS) * time.Millisecond})
+	if o.Cause == receipt.CauseSignaled && exit.Signal > 0 {
+		o.Signal = uint32(exit.Signal)
+	}
+	return o
+}
+
+// Room for the outcome is held from before anything runs, so that a disk which
+// the rest of the machine has filled meanwhile can still take it.
+const (
+	reserveName  = "reserve"
+	reserveBytes = 64 << 10
+)
+
+func reserveOutcome(dir string) error {
+	f, err := safefile.CreateOwner(filepath.Join(dir, reserveName))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = unix.Fallocate(int(f.Fd()), 0, 0, reserveBytes)
+	if errors.Is(err, unix.EOPNOTSUPP) { // the filesystem cannot; then bytes must do
+		_, err = f.Write(make([]byte, reserveBytes))
+	}
+	return err
+}
+
+func releaseReserve(dir string) { _ = os.Remove(filepath.Join(dir, reserveName)) }
+
+// freeMemory gives back what a finished part of the work needed: a monitor
+// idles for most of its life.
+func freeMemory() { debug.FreeOSMemory() }
