@@ -23,6 +23,7 @@ func newApp(streams *ui.Streams) *app {
 
 // Groups of commands in the help.
 const (
+	groupRun   = "run"
 	groupTalk  = "talk"
 	groupCheck = "check"
 	groupOther = "other"
@@ -35,7 +36,8 @@ func (a *app) root() *cobra.Command {
 		Long: `glove is the operator's side of gloved, which runs coding agents in a sandbox
 on your machine. A controller may only name what your policy allows; glove is how
 you write that policy, look at what it permits, and check what was recorded.`,
-		Example: `  glove rpc                       talk to a gloved, with completion and history
+		Example: `  glove run -- sh                 a shell in a sandbox, with a copy of this directory
+  glove rpc                       talk to a gloved, with completion and history
   glove rpc capabilities          one question, one answer
   glove policy explain --file session-policy.json
   glove journal verify receipts.jsonl`,
@@ -46,6 +48,7 @@ you write that policy, look at what it permits, and check what was recorded.`,
 	root.SetVersionTemplate("glove {{.Version}}\n")
 	root.Flags().BoolP("version", "V", false, "print the version")
 	root.AddGroup(
+		&cobra.Group{ID: groupRun, Title: "Run and watch:"},
 		&cobra.Group{ID: groupTalk, Title: "Talk to gloved:"},
 		&cobra.Group{ID: groupCheck, Title: "Look and check:"},
 		&cobra.Group{ID: groupOther, Title: "The rest:"},
@@ -59,6 +62,7 @@ you write that policy, look at what it permits, and check what was recorded.`,
 // commands are all of glove's commands, in the order of the help. A new one is added here.
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
+		grouped(groupRun, a.runCommand()),
 		grouped(groupTalk, a.rpcCommand()),
 		grouped(groupTalk, a.transcriptCommand()),
 		grouped(groupCheck, a.policyCommand()),

@@ -164,7 +164,7 @@ func (j *Job) write(launch policy.Launch) error {
 		EgressPolicyIDs:  []string{egressID}, ToolPolicyIDs: []string{toolID}, SecretHandles: []string{},
 	}
 	grants := []policy.AliasGrant{}
-	ttl := life/1000 + 1
+	ttl := j.Limits.WallTimeMS/1000 + 1 // what the plan has left when copying is over
 	for _, m := range j.Mounts {
 		entry := policy.AccessEntry{Access: policy.AccessRead, Materialization: policy.MaterializeBind,
 			Create: policy.CreateNever, Cleanup: policy.CleanupRetain}
