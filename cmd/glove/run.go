@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
 	"gloved.dev/cmd/internal/localrun"
@@ -164,8 +165,11 @@ func (a *app) reportRun(err error, asJSON bool) error {
 	if !asJSON {
 		return failure
 	}
-	aside := *a.Streams
-	aside.Out = a.Err
-	aside.Report("glove", failure, true)
+	line, err := json.Marshal(map[string]any{"ok": false, "exit_status": failure.Exit, "error": map[string]any{
+		"code": failure.Code, "message": failure.Message, "next": failure.Next, "detail": failure.Detail}}, json.Deterministic(true))
+	if err != nil {
+		return failure
+	}
+	a.Errf("%s\n", line)
 	return &ui.Silent{Exit: failure.Exit}
 }

@@ -186,8 +186,8 @@ var causeWords = map[string]string{
 
 // limitOf names the column that met its limit, to be shown as such.
 var limitOf = map[string]string{
-	receipt.CauseCPUTimeLimit: "cpu", receipt.CauseWallTimeLimit: "wall", receipt.CauseMemoryLimit: "memory",
-	receipt.CausePIDLimit: "processes", receipt.CauseDiskLimit: "disk", receipt.CauseTerminalOutputLimit: "output",
+	receipt.CauseCPUTimeLimit: "cpu", receipt.CauseWallTimeLimit: "wall", receipt.CauseMemoryLimit: "mem",
+	receipt.CausePIDLimit: "pids", receipt.CauseDiskLimit: "disk", receipt.CauseTerminalOutputLimit: "out",
 }
 
 func (r *runner) receiptLine(e *receipt.Envelope, signal int) {
@@ -210,11 +210,11 @@ func (r *runner) receiptLine(e *receipt.Envelope, signal int) {
 	parts := []string{ui.Paint(r.ErrColor, style, words)}
 	for _, u := range []struct{ name, used, limit string }{
 		{"cpu", span(o.CPUTimeMS), span(l.CPUTimeMS)},
-		{"memory", localrun.Bytes(o.PeakMemoryBytes).String(), localrun.Bytes(l.MemoryBytes).String()},
-		{"processes", fmt.Sprint(o.PeakPIDs), fmt.Sprint(l.PIDs)},
+		{"mem", localrun.Bytes(o.PeakMemoryBytes).String(), localrun.Bytes(l.MemoryBytes).String()},
+		{"pids", fmt.Sprint(o.PeakPIDs), fmt.Sprint(l.PIDs)},
 		{"wall", span(o.WallTimeMS), span(l.WallTimeMS)},
 		{"disk", localrun.Bytes(o.DiskBytes).String(), localrun.Bytes(l.DiskBytes).String()},
-		{"output", localrun.Bytes(o.TerminalOutputBytes).String(), localrun.Bytes(l.TerminalOutputBytes).String()},
+		{"out", localrun.Bytes(o.TerminalOutputBytes).String(), localrun.Bytes(l.TerminalOutputBytes).String()},
 	} {
 		text := fmt.Sprintf("%s %s/%s", u.name, u.used, u.limit)
 		if limitOf[res.TerminationCause] == u.name {
@@ -222,10 +222,14 @@ func (r *runner) receiptLine(e *receipt.Envelope, signal int) {
 		}
 		parts = append(parts, text)
 	}
-	parts = append(parts, fmt.Sprintf("receipt %d %s", e.Sequence, e.ReceiptDigest[:12]))
+	parts = append(parts, fmt.Sprintf("receipt %d:%s", e.Sequence, e.ReceiptDigest[:12]))
 	r.Errf("%s %s\n", ui.Paint(r.ErrColor, ui.Bold, "glove:"), strings.Join(parts, ui.Paint(r.ErrColor, ui.Dim, " · ")))
 }
 
 func span(ms uint64) string {
-	return localrun.Span(time.Duration(ms) * time.Millisecond).String()
+	d := time.Duration(ms) * time.Millisecond
+	if d >= 100*time.Millisecond {
+		d = d.Round(10 * time.Millisecond)
+	}
+	return localrun.Span(d).String()
 }

@@ -178,6 +178,7 @@ func (j *Job) write(launch policy.Launch) error {
 		grants = append(grants, policy.AliasGrant{Alias: m.Alias, Access: entry.Access, Materialization: entry.Materialization,
 			MaxBytes: entry.MaxBytes, TTLSecs: ttl, Cleanup: entry.Cleanup})
 	}
+	slices.SortFunc(grants, func(a, b policy.AliasGrant) int { return strings.Compare(a.Alias, b.Alias) }) // as a plan demands
 	if len(grants) == 0 { // a policy must name some path; this one is granted to nobody
 		j.Document.PathAliases = append(j.Document.PathAliases, policy.PathAlias{Alias: "none", HostPath: "/usr", TargetPath: WorkspaceTarget,
 			MaxTTLSecs: 1, Access: []policy.AccessEntry{{Access: policy.AccessRead, Materialization: policy.MaterializeBind,
@@ -187,7 +188,8 @@ func (j *Job) write(launch policy.Launch) error {
 	if err != nil {
 		return ui.Failf("policy_invalid", "%w", err)
 	}
-	if _, err := policy.Parse(raw, policy.Env{}); err != nil {
+	judge, err := policy.Parse(raw, policy.Env{})
+	if err != nil {
 		return ui.Failf("policy_invalid", "no policy can permit this command: %w", err)
 	}
 	plan := policy.PlanV1{SchemaVersion: 1, RuntimeID: templateID, RuntimeTemplateID: templateID, AdapterDigest: j.digest,
@@ -196,6 +198,13 @@ func (j *Job) write(launch policy.Launch) error {
 		ExpiresAtMS: uint64(time.Now().UnixMilli()) + life - 1000}
 	if j.Plan, err = strictjson.Canonical(plan); err != nil {
 		return ui.Failf("policy_invalid", "%w", err)
+	}
+	decoded, err := policy.DecodePlan(j.Plan)
+	if err == nil {
+		_, err = judge.ResolveLaunch(decoded, time.Now(), nil)
+	}
+	if err != nil {
+		return ui.Failf("policy_invalid", "no policy can permit this command: %w", err)
 	}
 	return nil
 }

@@ -131,10 +131,10 @@ func checkTarget(m *Mount) error {
 				m.Flag+" "+m.Source+":/data/"+filepath.Base(m.Source))
 		}
 	}
-	for _, hidden := range []string{"/", "/tmp", "/var/tmp", "/home/agent"} {
-		if ident.AbsPath(hidden) && ident.Within(hidden, m.Target) || m.Target == hidden {
-			return ui.Fail("reserved_target", "at "+m.Target+" it would hide "+hidden+" of the sandbox",
-				m.Flag+" "+m.Source+":/data")
+	for _, own := range []string{"/tmp", "/var/tmp", "/home/agent"} {
+		if ident.Overlap(m.Target, own) {
+			return ui.Fail("reserved_target", "the session has a "+own+" of its own, which nothing can be put into",
+				m.Flag+" "+m.Source+":/data/"+filepath.Base(m.Source))
 		}
 	}
 	return nil

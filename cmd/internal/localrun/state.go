@@ -133,13 +133,17 @@ func (s *State) Complaints() []string {
 			Level string `json:"level"`
 			Msg   string `json:"msg"`
 			Error string `json:"error"`
+			Cause string `json:"cause"`
 		}
 		if json.Unmarshal(line, &entry) != nil {
 			out = append(out, strings.TrimSpace(string(line)))
 			continue
 		}
-		if entry.Level == "ERROR" {
+		switch {
+		case entry.Level == "ERROR":
 			out = append(out, strings.TrimSuffix(entry.Msg+": "+entry.Error, ": "))
+		case entry.Cause != "":
+			out = append(out, entry.Cause)
 		}
 	}
 	return out[max(0, len(out)-4):]
