@@ -57,6 +57,8 @@ type Executor struct {
 	issues     []Issue
 	wg         sync.WaitGroup
 	closed     chan struct{}
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
 }
 
 // New returns an Executor after proving that this host can enforce all six
@@ -93,7 +95,8 @@ func New(c Config) (*Executor, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Executor{Config: c, root: root, groupPrefix: groupPrefix(id), lock: lock, live: map[string]*handle{}, presets: map[string]Terminal{}, closed: make(chan struct{}),
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Executor{Config: c, ctx: ctx, cancel: cancel, root: root, groupPrefix: groupPrefix(id), lock: lock, live: map[string]*handle{}, presets: map[string]Terminal{}, closed: make(chan struct{}),
 		mechanisms: monitor.Mechanisms{CPUTime: m, Memory: m, PIDs: m, WallTime: "watchdog",
 			Disk: "filesystem_quota", TerminalOutput: "byte_counter"}}, nil
 }
@@ -107,21 +110,26 @@ func groupPrefix(root safefile.Identity) string {
 // Mechanisms names what enforces each limit on this host.
 func (e *Executor) Mechanisms() monitor.Mechanisms { return e.mechanisms }
 
-// Close lets go of every session without ending any: their monitors go on.
+// Close lets go of every session without ending any: their monitors go on. A
+// start on its way is undone, unless its harness was already let go; a
+// settlement on its way is finished.
 func (e *Executor) Close() error {
 	e.mu.Lock()
-	select {
-	case <-e.closed:
+	if isClosed(e.closed) {
 		e.mu.Unlock()
 		return nil
-	default:
 	}
 	close(e.closed)
+	e.mu.Unlock()
+	e.cancel()
+	e.starting.Lock()
+	defer e.starting.Unlock()
+	e.wg.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, h := range e.live {
 		h.close()
 	}
-	e.mu.Unlock()
-	e.wg.Wait()
 	return errors.Join(e.lock.Unlock(), e.root.Close())
 }
 
@@ -141,7 +149,9 @@ func (e *Executor) NotReady() string {
 // dirName is the session's directory below the root, by the naming that the
 // orphan sweep recognises: the length keeps one id from being the prefix of
 // another's name.
-func dirName(id string) string { return fmt.Sprintf("glove-sessionfs-s%d-%s", len(id), id) }
+func dirName(id string) string { return fmt.Sprintf("%s%d-%s", dirPrefix, len(id), id) }
+
+const dirPrefix = "glove-sessionfs-s"
 
 func (e *Executor) dir(id string) string { return filepath.Join(e.Root, dirName(id)) }
 
@@ -156,34 +166,12 @@ const (
 // Get returns a session's record.
 func (e *Executor) Get(id string) (session.Record, error) { return e.Store.Get(id) }
 
-// handle returns the session's handle, opening the saved transcript of one
-// that ended under an earlier gloved.
-func (e *Executor) handle(id string) (*handle, error) {
+// handle returns the handle of a session that runs, or has ended and is not on
+// record yet; nil for any other.
+func (e *Executor) handle(id string) *handle {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h := e.live[id]; h != nil {
-		return h, nil
-	}
-	rec, err := e.Store.Get(id)
-	if err != nil {
-		return nil, err
-	}
-	if !rec.State.Terminal() {
-		return nil, &Error{Code: CodeNotRunning, Err: fmt.Errorf("the session is %s", rec.State)}
-	}
-	saved, err := monitor.OpenTranscript(e.dir(id))
-	if err != nil {
-		return nil, &Error{Code: CodeNotRunning, Err: err}
-	}
-	h := &handle{id: id, saved: saved, settled: closedChan()}
-	e.live[id] = h
-	return h, nil
-}
-
-func closedChan() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
+	return e.live[id]
 }
 
 // Read returns transcript from cursor on, live or saved, waiting up to wait
@@ -192,19 +180,57 @@ func (e *Executor) Read(ctx context.Context, id string, cursor uint64, maxBytes 
 	if cursor > ident.MaxInt {
 		return monitor.Chunk{}, &monitor.Error{Code: monitor.CodeCursor}
 	}
-	h, err := e.handle(id)
+	h := e.handle(id)
+	if h == nil {
+		return e.readSaved(id, cursor, maxBytes)
+	}
+	for {
+		c, changed := h.watch()
+		if c == nil {
+			return e.readSaved(id, cursor, maxBytes)
+		}
+		k, err := c.Read(ctx, cursor, maxBytes, wait)
+		if err == nil || !errors.Is(err, &monitor.Error{Code: monitor.CodeGone}) {
+			return k, err
+		}
+		// The monitor has left, or the connection broke: what is to be read is in
+		// the file, or on the next connection.
+		if k, err := e.readSaved(id, cursor, maxBytes); err == nil {
+			return k, nil
+		}
+		select {
+		case <-changed:
+		case <-e.closed:
+			return monitor.Chunk{}, &Error{Code: CodeMonitor, Err: err}
+		case <-ctx.Done():
+			return monitor.Chunk{}, ctx.Err()
+		}
+	}
+}
+
+// readSaved reads the transcript that a monitor left. It is opened for each
+// read: how many ended sessions are looked at is the clients' choice, how many
+// descriptors we have is not.
+func (e *Executor) readSaved(id string, cursor uint64, maxBytes int) (monitor.Chunk, error) {
+	rec, err := e.Store.Get(id)
 	if err != nil {
 		return monitor.Chunk{}, err
 	}
-	return h.read(ctx, cursor, maxBytes, wait)
+	if rec.RunningAtMS == 0 {
+		return monitor.Chunk{}, &Error{Code: CodeNotRunning, Err: fmt.Errorf("the session is %s", rec.State)}
+	}
+	saved, err := monitor.OpenTranscript(e.dir(id))
+	if err != nil {
+		return monitor.Chunk{}, &Error{Code: CodeNotRunning, Err: err}
+	}
+	defer saved.Close()
+	return saved.Read(cursor, maxBytes)
 }
 
 // Settled waits until the session's end is on record. It returns at once for
 // a session that is not running here.
 func (e *Executor) Settled(ctx context.Context, id string) error {
-	e.mu.Lock()
-	h := e.live[id]
-	e.mu.Unlock()
+	h := e.handle(id)
 	if h == nil {
 		return nil
 	}
@@ -274,18 +300,18 @@ func (e *Executor) terminalOf(id string) Terminal {
 	return e.presets[id]
 }
 
-// EndSignal is the number of the signal that ended a session's harness, as far
-// as it ended under this gloved; 0 otherwise.
+// EndSignal is the number of the signal that ended a session's harness; 0 if
+// none did or its files are gone.
 func (e *Executor) EndSignal(id string) int {
-	e.mu.Lock()
-	h := e.live[id]
-	e.mu.Unlock()
-	if h == nil {
+	rec, err := e.Store.Get(id)
+	if err != nil || !rec.State.Terminal() {
 		return 0
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.signal
+	o, err := monitor.ReadOutcome(e.dir(id), id, rec.Monitor[locatorKey])
+	if err != nil {
+		return 0
+	}
+	return int(o.Signal)
 }
 
 // Signal sends interrupt, terminate or hangup to the foreground process group.
@@ -299,12 +325,17 @@ func (e *Executor) Signal(ctx context.Context, id, name string) error {
 
 // client returns the connection to a running session's monitor.
 func (e *Executor) client(id string) (*monitor.Client, error) {
-	h, err := e.handle(id)
-	if err != nil {
-		return nil, err
+	h := e.handle(id)
+	if h == nil {
+		rec, err := e.Store.Get(id)
+		if err != nil {
+			return nil, err
+		}
+		return nil, &Error{Code: CodeNotRunning, Err: fmt.Errorf("the session is %s", rec.State)}
 	}
-	if c := h.connection(); c != nil {
-		return c, nil
+	c := h.connection()
+	if c == nil || isClosed(c.Ended()) {
+		return nil, &Error{Code: CodeNotRunning, Err: errors.New("the session has ended")}
 	}
-	return nil, &Error{Code: CodeNotRunning, Err: errors.New("the session has ended")}
+	return c, nil
 }

@@ -1,85 +1,89 @@
 package runtime
 
 import (
-	"context"
-	"errors"
 	"sync"
-	"time"
 
 	"gloved.dev/journal/receipt"
 	"gloved.dev/runtime/monitor"
 )
 
-// A handle is what this gloved holds of one session: the connection to its
-// monitor while it runs, the saved transcript afterwards.
+// A handle is what this gloved holds of one session from its release, or its
+// adoption, until its end is on record: the connection to its monitor.
 type handle struct {
 	id          string
-	reservation *receipt.Reservation
+	reservation *receipt.Reservation // nil for an adopted session
 
 	settling sync.Mutex    // one settlement at a time
 	settled  chan struct{} // closed when the end is on record
 
-	mu     sync.Mutex
-	client *monitor.Client
-	saved  *monitor.SavedTranscript
-	err    error // why the session could not be settled
-	signal int   // the signal that ended the harness; 0: none, or not known
+	mu      sync.Mutex
+	client  *monitor.Client // nil: the monitor is gone
+	changed chan struct{}   // closed when client changes
+	issue   *Issue          // what keeps the session from being settled or reached
+}
+
+func newHandle(id string, c *monitor.Client) *handle {
+	return &handle{id: id, client: c, settled: make(chan struct{}), changed: make(chan struct{})}
 }
 
 func (h *handle) connection() *monitor.Client {
+	c, _ := h.watch()
+	return c
+}
+
+// watch returns the connection and a channel that is closed when it is another.
+func (h *handle) watch() (*monitor.Client, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.client
+	return h.client, h.changed
+}
+
+// connect replaces the connection; nil says that there is none any more.
+func (h *handle) connect(c *monitor.Client) {
+	h.mu.Lock()
+	old := h.client
+	h.client = c
+	close(h.changed)
+	h.changed = make(chan struct{})
+	h.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+}
+
+// over reports whether all that is left to do is to record the end.
+func (h *handle) over() bool {
+	c := h.connection()
+	return c == nil || isClosed(c.Ended())
 }
 
 func (h *handle) isSettled() bool { return isClosed(h.settled) }
 
-// end replaces the live connection by the saved transcript.
-func (h *handle) end(saved *monitor.SavedTranscript, err error) {
+// note keeps why the session cannot be settled or reached; nil forgets it.
+func (h *handle) note(i *Issue) {
 	h.mu.Lock()
-	client := h.client
-	h.client, h.saved, h.err = nil, saved, err
-	h.mu.Unlock()
-	close(h.settled)
-	if client != nil {
-		client.Close()
-	}
+	defer h.mu.Unlock()
+	h.issue = i
 }
 
-func (h *handle) read(ctx context.Context, cursor uint64, maxBytes int, wait time.Duration) (monitor.Chunk, error) {
+func (h *handle) trouble() *Issue {
 	h.mu.Lock()
-	client, saved := h.client, h.saved
-	h.mu.Unlock()
-	if client != nil {
-		c, err := client.Read(ctx, cursor, maxBytes, wait)
-		if err == nil || !errors.Is(err, &monitor.Error{Code: monitor.CodeGone}) {
-			return c, err
-		}
-		// The monitor left: the rest is, or will be in a moment, in the file.
-		select {
-		case <-h.settled:
-		case <-ctx.Done():
-			return monitor.Chunk{}, ctx.Err()
-		}
-		h.mu.Lock()
-		saved = h.saved
-		h.mu.Unlock()
-	}
-	if saved == nil {
-		return monitor.Chunk{}, &Error{Code: CodeMonitor, Err: h.err}
-	}
-	return saved.Read(cursor, maxBytes)
+	defer h.mu.Unlock()
+	return h.issue
 }
 
 // close lets go without ending anything.
 func (h *handle) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.client != nil {
-		h.client.Close()
+	if c := h.connection(); c != nil {
+		c.Close()
 	}
-	if h.saved != nil {
-		_ = h.saved.Close() // read-only
-		h.saved = nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

@@ -8,15 +8,17 @@ import (
 	"strings"
 	"time"
 
-	"gloved.dev/internal/safefile"
+	"gloved.dev/internal/crashpoint"
 	"gloved.dev/journal/receipt"
 	"gloved.dev/journal/session"
 	"gloved.dev/runtime/cgroup"
-	"gloved.dev/runtime/monitor"
 )
 
 // vanishBound is how long a killed process may take to be gone.
-const vanishBound = time.Second
+const (
+	vanishBound = time.Second
+	vanishPoll  = 5 * time.Millisecond
+)
 
 // An Issue is something reconciliation found and did not settle by itself.
 type Issue struct {
@@ -41,50 +43,35 @@ func (e *Executor) Adopt(ctx context.Context) error {
 		return err
 	}
 	for _, rec := range candidates {
-		if _, err := e.reconnect(ctx, rec); err != nil {
+		if _, err := e.takeOver(ctx, rec); err != nil {
 			e.Log.Warn("not adopted", "session", rec.SessionID, "state", rec.State, "error", err)
 		}
 	}
 	return nil
 }
 
-// reconnect finds the session's monitor and takes the session over. It returns
-// false when there is no monitor, an error when there is one that cannot be
-// taken over.
-func (e *Executor) reconnect(ctx context.Context, rec session.Record) (bool, error) {
-	e.mu.Lock()
-	known := e.live[rec.SessionID] != nil
-	e.mu.Unlock()
-	if known {
-		return true, nil
+// takeOver returns the handle of a session, connecting to its monitor if need
+// be. It returns nil when there is no monitor, an error when there is one that
+// cannot be taken over.
+func (e *Executor) takeOver(ctx context.Context, rec session.Record) (*handle, error) {
+	if h := e.handle(rec.SessionID); h != nil {
+		return h, nil
 	}
-	dir, _, err := safefile.OpenOwnerDir(e.dir(rec.SessionID))
-	if errors.Is(err, safefile.ErrNotFound) {
-		return false, nil
+	client, _, err := e.reach(ctx, rec)
+	if client == nil || err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return false, err
-	}
-	defer dir.Close()
-	client, status, err := monitor.Dial(ctx, dir, rec.SessionID, rec.Monitor[locatorKey])
-	switch {
-	case errors.Is(err, &monitor.Error{Code: monitor.CodeGone}):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	live := status.State == monitor.StateRunning || status.State == monitor.StateEnded && status.Outcome != nil
-	if !live || rec.State == session.Starting {
-		// It never came to its release, and its gloved is gone: it undoes itself.
-		defer client.Close()
-		return false, client.Finish(ctx)
-	}
-	h := &handle{id: rec.SessionID, client: client, settled: make(chan struct{})}
+	h := newHandle(rec.SessionID, client)
 	e.adopt(h)
-	if status.State == monitor.StateEnded {
-		client.MarkEnded()
+	if rec.State == session.Stopping {
+		// Whoever asked for the stop may be gone; what was asked for happens.
+		e.wg.Go(func() {
+			if err := e.stop(e.ctx, h); err != nil && e.ctx.Err() == nil {
+				e.Log.Error("stop", "session", rec.SessionID, "error", err)
+			}
+		})
 	}
-	return true, nil
+	return h, crashpoint.At(e.Root, crashpoint.ReconcileAdopted)
 }
 
 // Reconcile settles every session that is not where its record says: adopted
@@ -92,11 +79,19 @@ func (e *Executor) reconnect(ctx context.Context, rec session.Record) (bool, err
 // nobody owns is swept. It runs once the receipts' anchor has been presented
 // and again whenever asked; sessions start only after it succeeded once.
 func (e *Executor) Reconcile(ctx context.Context) error {
-	if !e.Receipts.Status().Opened {
+	if !e.Receipts.Reconciled() {
 		return &Error{Code: CodeNotReconciled}
 	}
 	e.starting.Lock()
 	defer e.starting.Unlock()
+	return e.reconcileLocked(ctx)
+}
+
+// reconcileLocked is Reconcile with starting held: nothing starts meanwhile.
+func (e *Executor) reconcileLocked(ctx context.Context) error {
+	if isClosed(e.closed) {
+		return &Error{Code: CodeClosed}
+	}
 	issues, err := e.reconcile(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -111,11 +106,24 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 	return nil
 }
 
-// Issues returns what the last Reconcile could not settle.
+// Issues returns what is not settled and why: what the last Reconcile found,
+// and what has failed since with a session of ours.
 func (e *Executor) Issues() []Issue {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.issues)
+	var out []Issue
+	for _, h := range e.live {
+		if i := h.trouble(); i != nil {
+			out = append(out, *i)
+		}
+	}
+	for _, i := range e.issues {
+		if e.live[i.SessionID] == nil {
+			out = append(out, i)
+		}
+	}
+	slices.SortFunc(out, func(a, b Issue) int { return strings.Compare(a.SessionID, b.SessionID) })
+	return out
 }
 
 func (e *Executor) reconcile(ctx context.Context) ([]Issue, error) {
@@ -144,37 +152,33 @@ func (e *Executor) reconcile(ctx context.Context) ([]Issue, error) {
 }
 
 func (e *Executor) reconcileOne(ctx context.Context, rec session.Record) *Issue {
-	adopted, err := e.reconnect(ctx, rec)
-	if err != nil {
-		return &Issue{rec.SessionID, IssueSilent, err.Error()}
-	}
-	if adopted {
-		e.mu.Lock()
-		h := e.live[rec.SessionID]
-		e.mu.Unlock()
-		if c := h.connection(); c == nil || isClosed(c.Ended()) || isClosed(c.Done()) {
-			err = e.settle(ctx, h)
-		}
-	} else {
-		err = e.record(ctx, rec, nil)
-	}
-	var issue *issueError
+	h, err := e.takeOver(ctx, rec)
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &issue):
-		return &Issue{rec.SessionID, issue.code, issue.Error()}
+	case err != nil:
+		return &Issue{rec.SessionID, IssueSilent, err.Error()}
+	case h == nil:
+		// A session of ours leaves the live ones only after its record has ended:
+		// the record that was listed may be older.
+		if rec, err = e.Store.Get(rec.SessionID); err == nil && !rec.State.Terminal() {
+			err = e.record(ctx, rec, nil)
+		}
+	case h.over():
+		err = e.settle(ctx, h)
+	default:
+		return h.trouble()
 	}
-	return &Issue{rec.SessionID, IssueStorage, err.Error()}
+	if err == nil {
+		return nil
+	}
+	return issueOf(rec.SessionID, err)
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+func issueOf(id string, err error) *Issue {
+	var issue *issueError
+	if errors.As(err, &issue) {
+		return &Issue{id, issue.code, issue.Error()}
 	}
+	return &Issue{id, IssueStorage, err.Error()}
 }
 
 type issueError struct {
@@ -191,8 +195,7 @@ func (i *issueError) Unwrap() error { return i.err }
 func (e *Executor) recovered(ctx context.Context, rec session.Record, reservation *receipt.Reservation) error {
 	code := session.RecoveredWithoutProcess
 	if rec.Process != nil {
-		id := observed(*rec.Process)
-		what, err := cgroup.Observe(id)
+		what, err := e.observe(ctx, observed(*rec.Process))
 		switch {
 		case err != nil:
 			return err
@@ -202,8 +205,14 @@ func (e *Executor) recovered(ctx context.Context, rec session.Record, reservatio
 			code = session.RecoveredTerminated
 		}
 	}
+	if err := crashpoint.At(e.Root, crashpoint.RecoverObserved); err != nil {
+		return err
+	}
 	if err := e.destroyGroup(ctx, rec); err != nil {
 		return &issueError{IssueQuarantined, err}
+	}
+	if err := crashpoint.At(e.Root, crashpoint.RecoverEmptied); err != nil {
+		return err
 	}
 	if code == session.RecoveredTerminated {
 		if err := e.vanished(ctx, observed(*rec.Process)); err != nil {
@@ -213,8 +222,23 @@ func (e *Executor) recovered(ctx context.Context, rec session.Record, reservatio
 	if reservation != nil {
 		reservation.Release()
 	}
-	_, err := e.Store.MarkFailed(ctx, internalKey("recovered"), rec.SessionID, code)
-	return err
+	if _, err := e.Store.MarkFailed(ctx, internalKey("recovered"), rec.SessionID, code); err != nil {
+		return err
+	}
+	return crashpoint.At(e.Root, crashpoint.RecoverRecorded)
+}
+
+// observe tells what has become of a process. One that is just dying has left
+// its group before it is gone; it gets a moment before it counts as another.
+func (e *Executor) observe(ctx context.Context, id cgroup.ProcessIdentity) (cgroup.Observation, error) {
+	ctx, cancel := context.WithTimeout(ctx, vanishBound)
+	defer cancel()
+	for {
+		what, err := cgroup.Observe(id)
+		if err != nil || what != cgroup.Mismatch || !wait(ctx, vanishPoll) {
+			return what, err
+		}
+	}
 }
 
 func observed(p session.ProcessIdentity) cgroup.ProcessIdentity {
@@ -253,16 +277,12 @@ func (e *Executor) destroyGroup(ctx context.Context, rec session.Record) error {
 func (e *Executor) vanished(ctx context.Context, id cgroup.ProcessIdentity) error {
 	ctx, cancel := context.WithTimeout(ctx, vanishBound)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		what, err := cgroup.Observe(id)
 		if err != nil || what != cgroup.Exact {
 			return err
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if !wait(ctx, vanishPoll) {
 			return errors.New("the killed process does not go away")
 		}
 	}
@@ -288,7 +308,14 @@ func (e *Executor) sweep(ctx context.Context) ([]Issue, error) {
 	if err := e.sweepDirs(keepDirs); err != nil {
 		return nil, err
 	}
-	return e.sweepGroups(ctx, keepGroups)
+	if err := crashpoint.At(e.Root, crashpoint.SweepDirectories); err != nil {
+		return nil, err
+	}
+	issues, err := e.sweepGroups(ctx, keepGroups)
+	if err != nil {
+		return nil, err
+	}
+	return issues, crashpoint.At(e.Root, crashpoint.SweepGroups)
 }
 
 // maxRootEntries bounds how many names of the root are looked at.
@@ -305,8 +332,10 @@ func (e *Executor) sweepDirs(keep map[string]bool) error {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, "glove-sessionfs-s") && !keep[name] {
-			e.removeName(name)
+		if strings.HasPrefix(name, dirPrefix) && !keep[name] {
+			if err := e.removeName(name); err != nil {
+				e.Log.Error("remove directory", "name", name, "error", err)
+			}
 		}
 	}
 	return nil

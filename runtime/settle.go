@@ -3,65 +3,42 @@ package runtime
 import (
 	"context"
 	"errors"
-	"time"
 
-	"gloved.dev/internal/digest"
+	"gloved.dev/internal/crashpoint"
 	"gloved.dev/internal/safefile"
 	"gloved.dev/journal/receipt"
 	"gloved.dev/journal/session"
 	"gloved.dev/runtime/monitor"
 )
 
-// settleTimeout bounds the durable steps of one session's end.
-const settleTimeout = time.Minute
-
-// adopt takes a session whose monitor lives under our eyes, until its end is
-// on record.
-func (e *Executor) adopt(h *handle) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.live[h.id] = h
-	delete(e.presets, h.id)
-	e.wg.Go(func() { e.follow(h) })
-}
-
-func (e *Executor) follow(h *handle) {
-	client := h.connection()
-	select {
-	case <-client.Ended():
-	case <-client.Done():
-	case <-e.closed:
-		return
-	}
-	select {
-	case <-e.closed:
-		return // we let go of it; its end is for the next gloved
-	default:
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
-	defer cancel()
-	if err := e.settle(ctx, h); err != nil {
-		e.Log.Error("not settled", "session", h.id, "error", err)
-	}
-}
-
 // settle puts a session's end on record and gives up its monitor. A session
-// whose receipt cannot be written yet, because no controller has presented its
-// anchor, keeps its handle and is settled by the next Reconcile.
+// whose receipt cannot be written yet, because no controller has acknowledged
+// the receipts before it, keeps its handle and is settled by the next Reconcile:
+// until then nothing moves the head that the controller is looking at.
 func (e *Executor) settle(ctx context.Context, h *handle) error {
 	h.settling.Lock()
 	defer h.settling.Unlock()
 	if h.isSettled() {
 		return nil
 	}
-	if !e.Receipts.Status().Opened {
+	if !e.Receipts.Reconciled() {
 		return &Error{Code: CodeNotReconciled}
 	}
-	rec, err := e.Store.Get(h.id)
+	err := crashpoint.At(e.Root, crashpoint.SettleBegun)
+	var rec session.Record
+	if err == nil {
+		rec, err = e.Store.Get(h.id)
+	}
 	if err == nil && !rec.State.Terminal() {
 		err = e.record(ctx, rec, h)
 	}
 	if err != nil {
+		e.Log.Error("not settled", "session", h.id, "error", err)
+		h.note(issueOf(h.id, err))
+		return err
+	}
+	h.note(nil)
+	if err := crashpoint.At(e.Root, crashpoint.SettleExited); err != nil {
 		return err
 	}
 	if c := h.connection(); c != nil {
@@ -69,19 +46,24 @@ func (e *Executor) settle(ctx context.Context, h *handle) error {
 			e.Log.Warn("monitor did not take its leave", "session", h.id, "error", err)
 		}
 	}
-	saved, err := monitor.OpenTranscript(e.dir(h.id))
-	if err != nil && !errors.Is(err, safefile.ErrNotFound) {
-		e.Log.Warn("transcript", "session", h.id, "error", err)
-	}
-	h.end(saved, err)
-	return nil
+	e.mu.Lock()
+	delete(e.live, h.id)
+	e.mu.Unlock()
+	close(h.settled)
+	h.connect(nil)
+	return crashpoint.At(e.Root, crashpoint.SettleFinished)
 }
 
 // record writes the end of a session that was running: from its receipt if
-// that is already durable, from its outcome if its monitor left one, otherwise
-// from what can be proven about its process.
+// that is already durable, from its outcome if its monitor left one or still
+// tells it, otherwise from what can be proven about its process. h is nil for a
+// session without a monitor.
 func (e *Executor) record(ctx context.Context, rec session.Record, h *handle) error {
-	reservation := h.reservation
+	var reservation *receipt.Reservation
+	var client *monitor.Client
+	if h != nil {
+		reservation, client = h.reservation, h.connection()
+	}
 	if rec.State == session.Running || rec.State == session.Stopping {
 		env, err := e.Receipts.Lookup(rec.SessionID, rec.ControllerPlanDigest, rec.ProfileDigest)
 		if err != nil {
@@ -90,20 +72,33 @@ func (e *Executor) record(ctx context.Context, rec session.Record, h *handle) er
 		if env != nil {
 			return e.exited(ctx, *env)
 		}
-		o, err := monitor.ReadOutcome(e.dir(rec.SessionID), rec.SessionID, rec.Monitor[locatorKey])
-		switch {
-		case err == nil && o.ProfileDigest == rec.ProfileDigest:
-			h.mu.Lock()
-			h.signal = int(o.Signal)
-			h.mu.Unlock()
+		if o := e.outcome(ctx, rec, client); o != nil {
 			return e.receipted(ctx, rec, o, reservation)
-		case err == nil:
-			e.Log.Error("the outcome is of another profile", "session", rec.SessionID)
-		case !errors.Is(err, safefile.ErrNotFound):
-			e.Log.Error("the outcome cannot be used", "session", rec.SessionID, "error", err)
 		}
 	}
 	return e.recovered(ctx, rec, reservation)
+}
+
+// outcome returns what a session's monitor left or, where the disk did not take
+// it, still tells over a proven connection; nil if there is nothing of it.
+func (e *Executor) outcome(ctx context.Context, rec session.Record, client *monitor.Client) *monitor.Outcome {
+	o, err := monitor.ReadOutcome(e.dir(rec.SessionID), rec.SessionID, rec.Monitor[locatorKey])
+	if err != nil && client != nil {
+		status, statusErr := client.Status(ctx)
+		if statusErr == nil && status.Outcome != nil {
+			e.Log.Warn("the outcome is in no file; its monitor told it", "session", rec.SessionID, "error", err)
+			o, err = status.Outcome, nil
+		}
+	}
+	switch {
+	case err == nil && o.ProfileDigest == rec.ProfileDigest && o.SessionID == rec.SessionID:
+		return o
+	case err == nil:
+		e.Log.Error("the outcome is of another profile", "session", rec.SessionID)
+	case !errors.Is(err, safefile.ErrNotFound):
+		e.Log.Error("the outcome cannot be used", "session", rec.SessionID, "error", err)
+	}
+	return nil
 }
 
 // receipted turns an outcome into the receipt, then into the record's end.
@@ -115,7 +110,18 @@ func (e *Executor) receipted(ctx context.Context, rec session.Record, o *monitor
 		}
 	}
 	env, err := reservation.CommitResource(ctx, resourceReceipt(rec, o), &o.Confinement)
+	if receipt.CodeOf(err) == receipt.InvalidReceipt {
+		// What cannot be a receipt now never will be: an end without one is
+		// better than none.
+		e.Log.Error("the outcome makes no receipt", "session", rec.SessionID, "error", err)
+		reservation.Release()
+		_, err = e.Store.MarkFailed(ctx, internalKey("outcome"), rec.SessionID, session.SupervisorError)
+		return err
+	}
 	if err != nil {
+		return err
+	}
+	if err := crashpoint.At(e.Root, crashpoint.SettleReceipt); err != nil {
 		return err
 	}
 	return e.exited(ctx, env)
@@ -158,59 +164,3 @@ func resourceReceipt(rec session.Record, o *monitor.Outcome) receipt.Resource {
 
 // backendSuffix completes the backend id by mechanism.
 var backendSuffix = map[string]string{"cgroup_v2": "cgroup-v2-v1", "cgroup_v1": "cgroup-v1-v1"}
-
-// Stop ends a session: TERM, the grace, then KILL, then its record. A session
-// that has ended already is returned as it is.
-func (e *Executor) Stop(ctx context.Context, key, id string) (session.Record, error) {
-	rec, err := e.Store.Get(id)
-	if err != nil || rec.State.Terminal() {
-		return rec, err
-	}
-	if rec.State != session.Running && rec.State != session.Stopping {
-		return rec, &Error{Code: CodeNotRunning}
-	}
-	h, err := e.handle(id)
-	if err != nil {
-		return rec, err
-	}
-	if rec.State == session.Running {
-		if _, err := e.Store.MarkStopping(ctx, session.ProcessRequest{
-			IdempotencyKey: stopKey(key), SessionID: id, Process: *rec.Process,
-		}); err != nil && !errors.Is(err, &session.Error{Code: session.InvalidState}) {
-			return rec, err // unless it ended, or another stop came first
-		}
-	}
-	if c := h.connection(); c != nil {
-		if _, err := c.Stop(ctx, e.StopGrace); err != nil && !errors.Is(err, &monitor.Error{Code: monitor.CodeGone}) {
-			return rec, err
-		}
-	}
-	if err := e.Settled(ctx, id); err != nil {
-		return rec, err
-	}
-	return e.Store.Get(id)
-}
-
-// stopKey keeps the controller's key of a stop apart from the keys of a
-// start's steps, at any length.
-func stopKey(key string) string { return "stop:" + digest.SHA256Hex([]byte(key)) }
-
-// Cleanup forgets the files and the transcript of an ended session. Its record
-// and its receipt stay.
-func (e *Executor) Cleanup(_ context.Context, id string) (session.Record, error) {
-	rec, err := e.Store.Get(id)
-	if err != nil {
-		return rec, err
-	}
-	if !rec.State.Terminal() {
-		return rec, &Error{Code: CodeNotRunning}
-	}
-	e.mu.Lock()
-	if h := e.live[id]; h != nil {
-		h.close()
-		delete(e.live, id)
-	}
-	e.mu.Unlock()
-	e.removeDir(id)
-	return rec, nil
-}

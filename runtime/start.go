@@ -8,10 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"gloved.dev/internal/crashpoint"
 	"gloved.dev/internal/ident"
 	"gloved.dev/internal/safefile"
 	"gloved.dev/journal/session"
 	"gloved.dev/policy"
+	"gloved.dev/runtime/cgroup"
 	"gloved.dev/runtime/monitor"
 	"gloved.dev/runtime/quota"
 	"gloved.dev/runtime/workspace"
@@ -43,13 +45,19 @@ func (e *Executor) StartObserved(ctx context.Context, key string, a session.Auth
 		return session.Record{}, &session.Error{Code: session.InvalidRequest,
 			Err: fmt.Errorf("the idempotency key of a start has 1 to %d bytes", MaxStartKey)}
 	}
+	e.starting.Lock()
+	defer e.starting.Unlock()
+	if rec, done, err := e.replayed(ctx, key, a); done {
+		return rec, err
+	}
 	if e.Receipts.Reconciled() && e.NotReady() != "" {
-		if err := e.Reconcile(ctx); err != nil {
+		if err := e.reconcileLocked(ctx); err != nil {
 			return session.Record{}, err
 		}
 	}
-	e.starting.Lock()
-	defer e.starting.Unlock()
+	if isClosed(e.closed) {
+		return session.Record{}, &Error{Code: CodeClosed}
+	}
 	if code := e.NotReady(); code != "" {
 		return session.Record{}, &Error{Code: code}
 	}
@@ -65,6 +73,9 @@ func (e *Executor) StartObserved(ctx context.Context, key string, a session.Auth
 	if err != nil {
 		return rec, err
 	}
+	if err := crashpoint.At(e.Root, crashpoint.StartReserved); err != nil {
+		return rec, err
+	}
 	// A replayed key brings the record of then; what counts is now.
 	if rec, err = e.Store.Get(a.SessionID); err != nil || rec.State != session.Preparing {
 		return rec, err
@@ -75,8 +86,27 @@ func (e *Executor) StartObserved(ctx context.Context, key string, a session.Auth
 		}
 	}
 	// From here on what was begun is finished or undone: a controller that
-	// hangs up does not leave a half-started session.
-	return e.launch(context.WithoutCancel(ctx), key, rec, launch, progress)
+	// hangs up does not leave a half-started session. Only Close ends it early.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	return e.launch(ctx, key, rec, launch, progress)
+}
+
+// replayed answers a start that was already made: whoever lost the answer gets
+// it again, whether or not this gloved could start anything now. A session past
+// preparing cannot be reserved, so that asking the store changes nothing.
+func (e *Executor) replayed(ctx context.Context, key string, a session.Authorization) (session.Record, bool, error) {
+	rec, err := e.Store.Get(a.SessionID)
+	if err != nil || rec.State == session.Created || rec.State == session.Preparing {
+		return rec, false, nil // ReserveStart says what is wrong, in its order
+	}
+	refuse := func(time.Time, session.Record) error { return &session.Error{Code: session.InvalidState} }
+	if _, err := e.Store.ReserveStart(ctx, key+".reserve", a, refuse); err != nil {
+		return rec, true, err
+	}
+	rec, err = e.Store.Get(a.SessionID)
+	return rec, true, err
 }
 
 // resolve says what the plan means on this host today.
@@ -100,7 +130,11 @@ func (e *Executor) resolve(now time.Time, raw []byte) (*policy.ResolvedLaunch, e
 
 func (e *Executor) launch(ctx context.Context, key string, rec session.Record, launch *policy.ResolvedLaunch, progress func(monitor.Progress)) (session.Record, error) {
 	spec := e.spec(rec, launch)
-	if err := e.freshDir(rec.SessionID); err != nil {
+	if err := e.freshDir(ctx, rec.SessionID, spec.Cgroup); err != nil {
+		return rec, &Error{Code: CodeSetup, Step: "directory", Err: err}
+	}
+	if err := crashpoint.At(e.Root, crashpoint.StartDirectory); err != nil {
+		e.removeDir(rec.SessionID)
 		return rec, &Error{Code: CodeSetup, Step: "directory", Err: err}
 	}
 	reap, err := monitor.Spawn(ctx, spec)
@@ -108,14 +142,7 @@ func (e *Executor) launch(ctx context.Context, key string, rec session.Record, l
 		e.removeDir(rec.SessionID)
 		return rec, setupError("monitor", err)
 	}
-	e.wg.Go(func() { // until the monitor is gone or we are
-		done := make(chan struct{})
-		go func() { reap(); close(done) }()
-		select {
-		case <-done:
-		case <-e.closed:
-		}
-	})
+	go reap() // for as long as the monitor lives, or we
 	l := &launching{Executor: e, key: key, rec: rec, spec: spec, launch: launch, progress: progress}
 	out, err := l.run(ctx)
 	if err != nil {
@@ -139,6 +166,9 @@ type launching struct {
 
 func (l *launching) run(ctx context.Context) (session.Record, error) {
 	id := l.rec.SessionID
+	if err := crashpoint.At(l.Root, crashpoint.StartSpawned); err != nil {
+		return l.rec, setupError("monitor", err)
+	}
 	dir, _, err := safefile.OpenOwnerDir(l.spec.Dir)
 	if err != nil {
 		return l.rec, setupError("directory", err)
@@ -148,9 +178,15 @@ func (l *launching) run(ctx context.Context) (session.Record, error) {
 	if err != nil {
 		return l.rec, setupError("monitor", err)
 	}
-	l.h = &handle{id: id, client: client, settled: make(chan struct{})}
+	l.h = newHandle(id, client)
+	if err := crashpoint.At(l.Root, crashpoint.StartConnected); err != nil {
+		return l.rec, setupError("monitor", err)
+	}
 	client.OnProgress = l.progress
 	prepared, err := client.Prepare(ctx)
+	if err == nil {
+		err = crashpoint.At(l.Root, crashpoint.StartPrepared)
+	}
 	if err != nil {
 		return l.rec, setupError("prepare", err)
 	}
@@ -158,6 +194,9 @@ func (l *launching) run(ctx context.Context) (session.Record, error) {
 		return l.rec, err
 	}
 	launched, err := client.Launch(ctx, prepared.ProfileDigest)
+	if err == nil {
+		err = crashpoint.At(l.Root, crashpoint.StartLaunched)
+	}
 	if err != nil {
 		return l.rec, setupError("launch", err)
 	}
@@ -169,17 +208,30 @@ func (l *launching) run(ctx context.Context) (session.Record, error) {
 		return l.rec, err
 	}
 	l.rec = out
-	if _, err := client.Release(ctx); err != nil {
-		return l.rec, setupError("release", err)
+	return out, l.release(context.WithoutCancel(ctx), client)
+}
+
+// release lets the harness run. If the answer is lost, so is the knowledge of
+// whether it does: then the record stands, and following the session finds out.
+func (l *launching) release(ctx context.Context, client *monitor.Client) error {
+	if err := crashpoint.At(l.Root, crashpoint.StartRunning); err != nil {
+		return setupError("release", err)
+	}
+	_, err := client.Release(ctx)
+	if err != nil && !errors.Is(err, &monitor.Error{Code: monitor.CodeGone}) {
+		return setupError("release", err)
 	}
 	l.adopt(l.h)
-	return out, nil
+	return crashpoint.At(l.Root, crashpoint.StartReleased)
 }
 
 // markStarting makes what was prepared durable, with room for its receipt.
 func (l *launching) markStarting(ctx context.Context, p monitor.Prepared) (err error) {
 	id := l.rec.SessionID
 	l.h.reservation, err = l.Receipts.Reserve(id, l.rec.ControllerPlanDigest, p.ProfileDigest)
+	if err == nil {
+		err = crashpoint.At(l.Root, crashpoint.StartReservation)
+	}
 	if err != nil {
 		return err
 	}
@@ -198,24 +250,23 @@ func (l *launching) markStarting(ctx context.Context, p monitor.Prepared) (err e
 		return err
 	}
 	l.rec, l.started = rec, true
-	return nil
+	return crashpoint.At(l.Root, crashpoint.StartStarting)
 }
 
-// fail undoes a start and returns why it failed.
+// fail undoes a start and returns why it failed. The record says so only when
+// nothing of it is left; otherwise the next Reconcile finds out.
 func (l *launching) fail(ctx context.Context, cause error) error {
+	ctx = context.WithoutCancel(ctx)
 	l.Log.Error("start failed", "session", l.rec.SessionID, "error", cause)
-	if l.h != nil {
-		if l.h.reservation != nil {
-			l.h.reservation.Release()
-		}
-		// The monitor undoes everything before it answers; should it be gone,
-		// the kernel has.
-		finish, cancel := context.WithTimeout(ctx, monitor.DialTimeout)
-		defer cancel()
-		if err := l.h.client.Finish(finish); err != nil {
-			l.Log.Error("undo", "session", l.rec.SessionID, "error", err)
-		}
-		l.h.client.Close()
+	if err := l.undo(ctx); err != nil {
+		l.Log.Error("a failed start is not undone", "session", l.rec.SessionID, "error", err)
+		return errors.Join(cause, err)
+	}
+	if l.h != nil && l.h.reservation != nil {
+		l.h.reservation.Release()
+	}
+	if err := crashpoint.At(l.Root, crashpoint.FailUndone); err != nil {
+		return errors.Join(cause, err)
 	}
 	if l.started {
 		code := session.LaunchFailed
@@ -228,7 +279,25 @@ func (l *launching) fail(ctx context.Context, cause error) error {
 		}
 	}
 	l.removeDir(l.rec.SessionID)
+	_ = crashpoint.At(l.Root, crashpoint.FailRecorded)
 	return cause
+}
+
+// undo has the monitor give everything back and go. One that cannot be told is
+// waited for: it undoes by itself what was not released when we hang up.
+func (l *launching) undo(ctx context.Context) error {
+	if l.h != nil {
+		finish, cancel := context.WithTimeout(ctx, monitor.DialTimeout)
+		defer cancel()
+		if err := l.h.connection().Finish(finish); err != nil {
+			l.Log.Error("undo", "session", l.rec.SessionID, "error", err)
+		}
+		l.h.connect(nil)
+	}
+	if err := l.gone(ctx, l.rec.SessionID); err != nil {
+		return err
+	}
+	return l.destroyGroup(ctx, l.rec) // gone, unless the monitor died of something else
 }
 
 func setupError(step string, err error) error {
@@ -260,10 +329,20 @@ func (e *Executor) spec(rec session.Record, l *policy.ResolvedLaunch) monitor.Sp
 	return spec
 }
 
-// freshDir makes the session's directory. One that a failed try left behind is
-// removed first: its monitor is gone, or it would hold the socket's lock.
-func (e *Executor) freshDir(id string) error {
-	e.removeDir(id)
+// freshDir makes the session's directory. What a try of an earlier gloved left
+// behind goes first, when its monitor has gone: it lost its gloved, so it does.
+func (e *Executor) freshDir(ctx context.Context, id, group string) error {
+	if _, err := os.Lstat(e.dir(id)); err == nil {
+		if err := e.gone(ctx, id); err != nil {
+			return err
+		}
+		if err := e.sweepGroup(ctx, group); err != nil {
+			return err
+		}
+		if err := e.removeName(dirName(id)); err != nil {
+			return err
+		}
+	}
 	d, _, err := safefile.MakeOwnerDir(e.dir(id))
 	if err != nil {
 		return err
@@ -271,12 +350,46 @@ func (e *Executor) freshDir(id string) error {
 	return d.Close()
 }
 
-func (e *Executor) removeDir(id string) { e.removeName(dirName(id)) }
+// goneBound is how long a monitor that lost its gloved may take to undo what it
+// had made: its bounds for closing a sandbox and emptying a group, and some.
+const goneBound = 15 * time.Second
 
-func (e *Executor) removeName(name string) {
-	if err := workspace.RemoveTree(e.root, name); err != nil && !errors.Is(err, os.ErrNotExist) {
-		e.Log.Error("remove directory", "name", name, "error", err)
+// gone waits until a session's monitor does not live any more.
+func (e *Executor) gone(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, goneBound)
+	defer cancel()
+	for {
+		alive, err := monitor.Alive(e.dir(id))
+		if err != nil || !alive {
+			return err
+		}
+		if !wait(ctx, leavePoll) {
+			return &Error{Code: CodeMonitor, Err: errors.New("the monitor of a failed start does not go away")}
+		}
 	}
+}
+
+func (e *Executor) sweepGroup(ctx context.Context, name string) error {
+	host, err := cgroup.Detect()
+	if err != nil {
+		return err
+	}
+	return errors.Join(host.Sweep(ctx, name), host.Close())
+}
+
+// removeDir removes what a failed start left; what remains of it the next start
+// or Reconcile finds.
+func (e *Executor) removeDir(id string) {
+	if err := e.removeName(dirName(id)); err != nil {
+		e.Log.Error("remove directory", "session", id, "error", err)
+	}
+}
+
+func (e *Executor) removeName(name string) error {
+	if err := workspace.RemoveTree(e.root, name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func processIdentity(p monitor.ProcessID) session.ProcessIdentity {

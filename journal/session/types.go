@@ -222,8 +222,10 @@ func (t TerminalReference) wellFormed() bool {
 }
 
 // A Monitor locates and proves a session's monitor for a later gloved: names,
-// versions, digests of the per-session key. The store keeps it and does not read
-// it. Secrets do not belong in it.
+// versions, and the per-session key, which must outlive the gloved that made it.
+// The key is why the store is an owner file and why no record is ever sent or
+// logged with its Monitor: whoever reads it can speak to the monitor, whose
+// socket is as private. Secrets of other things do not belong in it.
 type Monitor map[string]string
 
 // A Record is what the store knows of one session. Its pointers, maps and slices

@@ -89,6 +89,9 @@ func (r *Runtime) Health(_ context.Context, h *wire.Health) {
 	status := wire.ComponentHealth{Name: "runtime", Status: wire.StatusReady}
 	if code := r.executor.NotReady(); code != "" {
 		status.Status, status.Code = wire.StatusDegraded, code
+	} else if len(r.executor.Issues()) > 0 {
+		// An end that is not on record yet, or a session that cannot be reached.
+		status.Status, status.Code = wire.StatusDegraded, string(rpc.SessionReconciliationFailed)
 	}
 	h.Components = append(h.Components, status)
 }
@@ -268,6 +271,8 @@ func runtimeError(code rpc.Code, err error) error {
 			return rpc.Wrap(rpc.SessionReconciliationFailed, "", err)
 		case runtime.CodeNotRunning:
 			return rpc.Wrap(rpc.InvalidSessionState, "", err)
+		case runtime.CodeClosed:
+			return rpc.Wrap(rpc.ShuttingDown, "", err)
 		case runtime.CodeUnsupported:
 			return rpc.Wrap(rpc.InvalidPlan, "this gloved cannot launch what the plan asks for", err).
 				With("reason", "grant_not_authorized")

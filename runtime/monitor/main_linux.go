@@ -27,10 +27,13 @@ const roleName = "gloved-monitor"
 // specFD is the inherited socket on which the Spec arrives and the answer goes.
 const specFD = 3
 
-// lingerBound is how long a monitor waits for a gloved that has nothing to say:
-// before anything is prepared, and after the end, when outcome and transcript
-// are in files.
-const lingerBound = 30 * time.Second
+const (
+	// arrivalBound is how long a monitor waits for its gloved to prepare something.
+	arrivalBound = 10 * time.Second
+	// lingerBound is how long it waits, after the end, for a connected gloved that
+	// has nothing to say: outcome and transcript are in files.
+	lingerBound = 30 * time.Second
+)
 
 // leaveCheck is how often an ended monitor looks whether anybody is connected:
 // with nobody there, what is in its files is all that is needed of it.
@@ -208,7 +211,7 @@ func (s *server) live(terminate <-chan os.Signal) {
 	case <-s.session.begun:
 	case <-terminate:
 		return
-	case <-time.After(lingerBound):
+	case <-time.After(arrivalBound):
 		s.log.Warn("nobody came")
 		return
 	}
