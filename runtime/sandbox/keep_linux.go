@@ -31,6 +31,9 @@ func keepMain(args []string) {
 func keep(launch int) {
 	in := &inner{sock: fdControl}
 	in.step(stepInit, func() error {
+		if err := ignoreHarness(); err != nil {
+			return err
+		}
 		// Not dumpable: without this a process of the same uid could open
 		// /proc/1/mem. The harness is held until ready is sent.
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -52,11 +55,24 @@ func keep(launch int) {
 	os.Exit(0)
 }
 
+// asking are the signals that ask a session to end.
+var asking = []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT}
+
+// ignoreHarness keeps the harness from ending pid 1 by a signal, which would take the
+// session down with nobody left to say how the harness ended. The kernel drops what
+// comes from inside for a pid 1 without a handler, but the Go runtime has one for
+// every signal, and takes a SIGSEGV that somebody sends for a crash of its own. What
+// stays is what forward handles, and SIGURG, by which the runtime interrupts its own
+// threads.
+func ignoreHarness() error { return defaultActions(append([]syscall.Signal{unix.SIGURG}, asking...)...) }
+
 // forward passes the signals that ask a session to end on to the harness; the
 // kernel would drop them, pid 1 having no handler.
 func forward(launch int) {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
+	for _, s := range asking {
+		signal.Notify(signals, s)
+	}
 	go func() {
 		for s := range signals {
 			if n, ok := s.(syscall.Signal); ok {

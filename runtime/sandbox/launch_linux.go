@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -141,21 +142,29 @@ const lastSignal = 64
 // harness and all its children. From here on this process has no Go signal
 // handlers; nothing below needs them.
 func resetSignals() error {
-	var action [4]uint64 // struct sigaction as the kernel has it; zero is SIG_DFL
-	for s := uintptr(1); s <= lastSignal; s++ {
-		if s == uintptr(unix.SIGKILL) || s == uintptr(unix.SIGSTOP) {
-			continue
-		}
-		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, s, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
-		if errno != 0 {
-			return errno
-		}
+	if err := defaultActions(); err != nil {
+		return err
 	}
 	var none uint64
 	const setMask = 2 // SIG_SETMASK
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, setMask, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
 	if errno != 0 {
 		return errno
+	}
+	return nil
+}
+
+// defaultActions gives every signal but those of except its default action.
+func defaultActions(except ...syscall.Signal) error {
+	var action [4]uint64 // struct sigaction as the kernel has it; zero is SIG_DFL
+	for s := unix.Signal(1); s <= lastSignal; s++ {
+		if s == unix.SIGKILL || s == unix.SIGSTOP || slices.Contains(except, s) {
+			continue
+		}
+		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+		if errno != 0 {
+			return errno
+		}
 	}
 	return nil
 }
