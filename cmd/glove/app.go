@@ -63,6 +63,8 @@ you write that policy, look at what it permits, and check what was recorded.`,
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
 		grouped(groupRun, a.runCommand()),
+		grouped(groupRun, a.sessionsCommand()),
+		grouped(groupRun, a.statusCommand()),
 		grouped(groupCheck, a.doctorCommand()),
 		grouped(groupTalk, a.rpcCommand()),
 		grouped(groupTalk, a.transcriptCommand()),

@@ -34,6 +34,9 @@ func NewFeed(id string, out io.Writer) *Feed {
 	return &Feed{ID: id, Out: out, failed: make(chan struct{}), ended: make(chan struct{})}
 }
 
+// From sets where the feed begins; before Follow.
+func (f *Feed) From(cursor int64) { f.cursor = cursor }
+
 // Follow attaches to the session at the feed's cursor. Everything that comes later
 // comes as notes.
 func (f *Feed) Follow(ctx context.Context, c *client.Client) error {

@@ -93,6 +93,23 @@ func (m *Modes) set(on bool) {
 	apply()
 }
 
+// Reinstate returns what switches on again, on another terminal, all that is on.
+func (m *Modes) Reinstate() string {
+	text := ""
+	for _, mode := range resettable {
+		if m.on[mode] {
+			text += "\x1b[?" + strconv.Itoa(mode) + "h"
+		}
+	}
+	if m.hidden {
+		text += "\x1b[?" + strconv.Itoa(cursorMode) + "l"
+	}
+	if m.keypad {
+		text += "\x1b="
+	}
+	return text
+}
+
 // Reset returns what switches off again all that is still on.
 func (m *Modes) Reset() string {
 	text := ""
