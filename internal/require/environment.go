@@ -27,6 +27,9 @@ const (
 	KernelModules
 	// SystemdUser is a host on which systemd runs as PID 1 with a user manager for the test's uid.
 	SystemdUser
+	// RealRoot is root of the machine, as against root of a user namespace, in which some tests are
+	// run once more.
+	RealRoot
 )
 
 // reasons gives for each kind what is missing and where it is tested instead.
@@ -39,6 +42,7 @@ var reasons = map[Kind]struct{ missing, covered string }{
 	LoopDevices:    {"loop devices", "the VM lane (integration/vm) runs it"},
 	KernelModules:  {"a kernel module", "the VM lane (integration/vm) runs it"},
 	SystemdUser:    {"systemd with a user manager", "desktop and server hosts run it"},
+	RealRoot:       {"root outside every user namespace", "the same test's own run as root runs it"},
 }
 
 // Missing says in words what the kind is and which lane covers a test that cannot have it here.

@@ -14,7 +14,7 @@ import (
 func TestDenials(t *testing.T) {
 	needRoom(t)
 	if !rootMode() {
-		t.Skip("the acts are proved outside as root")
+		require.Environment(t, require.RealRoot) // the acts are proved outside as root
 	}
 	secret := t.TempDir() + "/secret"
 	if err := os.WriteFile(secret, []byte("host-secret"), 0o644); err != nil {
