@@ -82,6 +82,16 @@ func (a *app) target(f connectFlags) (*target, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
+	for _, path := range []*string{&f.socket, &f.runtimeDir} {
+		if *path == "" {
+			continue
+		}
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return nil, ui.Failf("path_unusable", "%w", err)
+		}
+		*path = whole
+	}
 	switch {
 	case f.socket != "":
 		return &target{socket: f.socket, what: "the gloved at " + f.socket, clean: nothing}, nil

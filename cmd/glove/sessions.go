@@ -209,6 +209,8 @@ func ago(ms int64) string {
 	switch {
 	case ms == 0:
 		return ""
+	case d < -time.Second:
+		return "in " + localrun.Span(-d.Round(time.Second)).String()
 	case d < time.Minute:
 		return fmt.Sprintf("%ds ago", max(0, int(d.Seconds())))
 	case d < time.Hour:
