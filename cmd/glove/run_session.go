@@ -66,6 +66,7 @@ func (a *app) run(ctx context.Context, request *localrun.Request, flags *runFlag
 	r.signals = make(chan os.Signal, 8)
 	signal.Notify(r.signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	signal.Ignore(unix.SIGPIPE) // a reader that left is noticed by the failed write
+	r.sweep(ctx)
 	if r.state, err = localrun.NewState(job, a.getenv("XDG_RUNTIME_DIR")); err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (r *runner) start(ctx context.Context) error {
 		// A monitor that loses its gloved before the start is complete undoes it.
 		r.gloved.Kill()
 		<-failed
-		return &ui.Silent{Exit: signalStatus(r.ended)}
+		return &ui.Error{Code: "interrupted", Message: "stopped before the command had begun; nothing ran", Exit: signalStatus(r.ended)}
 	}
 }
 

@@ -179,7 +179,7 @@ func (j *Job) write(launch policy.Launch) error {
 			MaxBytes: entry.MaxBytes, TTLSecs: ttl, Cleanup: entry.Cleanup})
 	}
 	slices.SortFunc(grants, func(a, b policy.AliasGrant) int { return strings.Compare(a.Alias, b.Alias) }) // as a plan demands
-	if len(grants) == 0 { // a policy must name some path; this one is granted to nobody
+	if len(grants) == 0 {                                                                                  // a policy must name some path; this one is granted to nobody
 		j.Document.PathAliases = append(j.Document.PathAliases, policy.PathAlias{Alias: "none", HostPath: "/usr", TargetPath: WorkspaceTarget,
 			MaxTTLSecs: 1, Access: []policy.AccessEntry{{Access: policy.AccessRead, Materialization: policy.MaterializeBind,
 				Create: policy.CreateNever, Cleanup: policy.CleanupRetain}}})

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -28,11 +29,52 @@ type State struct {
 	lock *safefile.Lock
 }
 
+// bases are where state directories are made, in the order of preference.
+func bases(runtimeDir string) []string { return []string{runtimeDir, os.TempDir(), "/var/tmp"} }
+
+// youth is how long a directory is left alone that nobody has locked: whoever makes it
+// may be about to.
+const youth = 10 * time.Second
+
+// Abandoned finds directories whose run was killed before it could clean up, at most a
+// few, and takes them over. Their sessions may still be running.
+func Abandoned(runtimeDir string) []*State {
+	var found []*State
+	seen := map[string]bool{}
+	for _, base := range bases(runtimeDir) {
+		if !ident.AbsPath(base) || seen[base] {
+			continue
+		}
+		seen[base] = true
+		dirs, _ := filepath.Glob(filepath.Join(base, prefix+"*")) // the pattern is well-formed
+		for _, dir := range dirs {
+			info, err := os.Lstat(filepath.Join(dir, lockName))
+			if err != nil || time.Since(info.ModTime()) < youth || len(found) == maxAbandoned {
+				continue
+			}
+			d, _, err := safefile.OpenOwnerDir(dir)
+			if err != nil {
+				continue // somebody else's
+			}
+			_ = d.Close() // read-only
+			if lock, err := safefile.LockFile(filepath.Join(dir, lockName)); err == nil {
+				found = append(found, &State{Dir: dir, lock: lock})
+			}
+		}
+	}
+	return found
+}
+
+const (
+	lockName     = "run.lock"
+	maxAbandoned = 4
+)
+
 // NewState makes the directory in the user's runtime directory or, without one, among
 // the temporary files; never inside anything that the session is given.
 func NewState(j *Job, runtimeDir string) (*State, error) {
 	var causes []error
-	for _, base := range []string{runtimeDir, os.TempDir(), "/var/tmp"} {
+	for _, base := range bases(runtimeDir) {
 		if !ident.AbsPath(base) {
 			continue
 		}
@@ -71,7 +113,7 @@ func givenTo(j *Job, dir string) string {
 
 func (s *State) fill(j *Job) (err error) {
 	// Whoever holds this lock owns the directory; a later run sweeps those without.
-	if s.lock, err = safefile.LockFile(s.path("run.lock")); err != nil {
+	if s.lock, err = safefile.LockFile(s.path(lockName)); err != nil {
 		return err
 	}
 	var key [32]byte
