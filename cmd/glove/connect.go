@@ -38,6 +38,11 @@ func (f *connectFlags) addTo(flags *pflag.FlagSet) {
 	flags.StringVar(&f.gloved, "gloved", "", "the gloved `program` to start (default: the one beside glove, else glove itself)")
 }
 
+// unsaid reports that no flag names a gloved.
+func (f connectFlags) unsaid() bool {
+	return f.socket == "" && f.runtimeDir == "" && f.ssh == "" && f.config == "" && f.policy == ""
+}
+
 // check refuses two answers to the same question.
 func (f connectFlags) check() error {
 	var given []string

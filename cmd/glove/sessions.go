@@ -38,7 +38,7 @@ one, a gloved is started for the question, and sessions go on when it leaves).`,
 // sessionDial opens the gloved and makes sure that ends can be put on record there: the
 // receipt journal is opened by its first page, which acknowledges nothing.
 func (a *app) sessionDial(ctx context.Context, f connectFlags, onNote func(client.Note)) (*connection, error) {
-	if f == (connectFlags{gloved: f.gloved}) && a.ownConfig() == "" {
+	if f.unsaid() && a.ownConfig() == "" {
 		return nil, ui.Fail("no_gloved", "which gloved? there is no configuration of yours to find one by",
 			"--runtime-dir DIR for a running one, --config FILE, or --ssh HOST")
 	}

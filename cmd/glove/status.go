@@ -60,7 +60,7 @@ Exit codes: 0 ready, 1 not ready or not reachable, 2 wrong command line.`,
 }
 
 func (a *app) status(ctx context.Context, f connectFlags, asJSON bool) error {
-	if f == (connectFlags{gloved: f.gloved}) && a.ownConfig() == "" {
+	if f.unsaid() && a.ownConfig() == "" {
 		return ui.Fail("no_gloved", "which gloved? there is no configuration of yours to find one by",
 			"--runtime-dir DIR for a running one, --config FILE, or --ssh HOST")
 	}
@@ -122,7 +122,7 @@ func receiptHead(ctx context.Context, c *client.Client, keyID string) *wire.Anch
 func (a *app) journalStatuses(f connectFlags) []journalStatus {
 	out := []journalStatus{}
 	config := f.config
-	if config == "" && f == (connectFlags{gloved: f.gloved}) {
+	if config == "" && f.unsaid() {
 		config = a.ownConfig()
 	}
 	if config == "" {

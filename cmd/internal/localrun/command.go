@@ -94,7 +94,7 @@ func (v *resolver) inside(path string) (string, bool) {
 
 // find looks for the file. byPath says that it was found in the sandbox's PATH.
 func (v *resolver) find(name string) (path string, byPath bool, err error) {
-	if strings.Contains(name, "/") {
+	if strings.Contains(name, "/") || name == "." || name == ".." {
 		path = v.abs(name)
 		info, err := os.Stat(path)
 		switch {

@@ -65,7 +65,21 @@ func (r *Request) mounts() ([]*Mount, error) {
 		}
 		all = append(all, m)
 	}
-	return all, checkOverlaps(all)
+	if err := checkOverlaps(all); err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		if m.Alias == "workspace" {
+			continue
+		}
+		if err := checkTarget(m); err != nil {
+			return nil, err
+		}
+		if err := r.checkReadable(m); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 func (r *Request) workspace() (*Mount, error) {
@@ -110,13 +124,7 @@ func (r *Request) mount(flag, spec, alias string, copied bool) (*Mount, error) {
 		target = filepath.Clean(source)
 	}
 	m := &Mount{Alias: alias, Source: source, Host: host, Target: target, Copy: copied, Flag: flag}
-	if err := checkRestricted(m); err != nil {
-		return nil, err
-	}
-	if err := checkTarget(m); err != nil {
-		return nil, err
-	}
-	return m, r.checkReadable(m)
+	return m, checkRestricted(m)
 }
 
 // checkTarget refuses the places that the sandbox keeps for itself.
