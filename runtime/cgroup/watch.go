@@ -77,7 +77,9 @@ func Watch(ctx context.Context, g *Group, cfg WatchConfig, report func(Cause)) (
 		defer close(w.done)
 		defer cancel()
 		if events != nil {
-			defer events.Close()
+			// Aside: the kernel lets the last reader of a watched inode go before it
+			// gives an inotify instance back, which takes many milliseconds.
+			defer func() { go events.Close() }()
 		}
 		if cause, ok := w.watch(ctx, g, cfg, events); ok {
 			report(cause)

@@ -26,8 +26,9 @@ const (
 
 // wait follows the harness to its end and makes the end durable.
 func (s *session) wait() {
-	freeMemory()
+	idle := time.AfterFunc(idleAfter, freeMemory)
 	exit, err := s.box.Wait(context.Background())
+	idle.Stop()
 	finished, clockErr := bootTime()
 	s.mu.Lock()
 	s.over = true
@@ -64,7 +65,7 @@ func (s *session) conclude(o *Outcome) {
 	_ = s.at(crashpoint.EndReleased)
 	s.finish(o)
 	_ = s.at(crashpoint.EndTold)
-	freeMemory()
+	time.AfterFunc(idleAfter, freeMemory)
 	tick := time.NewTicker(writeAgain)
 	defer tick.Stop()
 	for !saved || !written {
@@ -162,6 +163,10 @@ func reserveOutcome(dir string) error {
 }
 
 func releaseReserve(dir string) { _ = os.Remove(filepath.Join(dir, reserveName)) }
+
+// idleAfter is how long a session must have had nothing to do with its monitor
+// before the monitor tidies up: a short session should not wait for that.
+const idleAfter = time.Second
 
 // freeMemory gives back what a finished part of the work needed: a monitor
 // idles for most of its life.

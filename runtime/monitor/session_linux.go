@@ -128,7 +128,7 @@ func (s *session) prepare(ctx context.Context, p *peer, progress func(Progress))
 		out = res.prepared()
 		return nil
 	})
-	freeMemory()
+	go cgroup.Hasten() // for the launch that follows
 	return out, err
 }
 
@@ -156,6 +156,7 @@ func (s *session) start(ctx context.Context) (Launched, error) {
 	s.mu.Lock()
 	s.wall, s.began = wall, unixMS()
 	s.mu.Unlock()
+	go cgroup.Hasten() // while init builds the room
 	box, err := sandbox.Start(ctx, s.res.sandboxConfig(&s.spec), sandbox.Hooks{
 		Placed: func(p sandbox.Process) error { return s.res.group.Add(p.PID) },
 	})

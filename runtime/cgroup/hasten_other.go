@@ -1,0 +1,6 @@
+//go:build !linux
+
+package cgroup
+
+// Hasten does nothing here.
+func Hasten() {}
