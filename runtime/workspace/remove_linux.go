@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -104,9 +105,8 @@ func (r *remover) entry(dir int, name string, depth int) error {
 func (r *remover) empty(dir int, name string, depth int) error {
 	fd, err := openBeneath(dir, name, openDir, 0)
 	if errors.Is(err, unix.EACCES) {
-		// A directory its owner has locked. The mode of a link cannot be set
-		// this way (fchmodat2, Linux 6.6), so nothing outside is touched.
-		if unix.Fchmodat(dir, name, 0o700, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		// A directory its owner has locked.
+		if unlockAt(dir, name) == nil {
 			fd, err = openBeneath(dir, name, openDir, 0)
 		}
 	}
@@ -155,6 +155,27 @@ func (r *remover) entries(fd int, p []byte, depth int) error {
 	return nil
 }
 
+// unlockAt gives the owner of the directory name of dir all rights to it. It
+// never changes the mode of what a link points to: fchmodat2 (Linux 6.6) does
+// not follow links, and before it the directory is held by a descriptor that
+// was opened without following and changed through that descriptor's own name.
+func unlockAt(dir int, name string) error {
+	err := unix.Fchmodat(dir, name, 0o700, unix.AT_SYMLINK_NOFOLLOW)
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	return unlockHeld(dir, name)
+}
+
+func unlockHeld(dir int, name string) error {
+	held, err := openBeneath(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(held)
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(held), 0o700)
+}
+
 // unlock makes sure that entries of a directory can be removed.
 func (r *remover) unlock(fd int) error {
 	var st unix.Stat_t
@@ -183,7 +204,7 @@ func (r *remover) shallow(dir int, e entry) error {
 	up := ".removing-" + rand.Text()
 	err := unix.Renameat2(dir, e.name, r.top, up, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EACCES) && // its ".." changes, so it must be writable
-		unix.Fchmodat(dir, e.name, 0o700, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		unlockAt(dir, e.name) == nil {
 		err = unix.Renameat2(dir, e.name, r.top, up, unix.RENAME_NOREPLACE)
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -200,5 +201,39 @@ func TestCopyDenied(t *testing.T) {
 		if _, err := CopyTree(t.Context(), pin(t, src), openDirFile(t, tempDir(t)), o); Code(err) != CodeDenied {
 			t.Errorf("giving a copy away: %v", err)
 		}
+	}
+}
+
+// TestUnlockHeld is the way that kernels before 6.6 need; it must not reach
+// through a link.
+func TestUnlockHeld(t *testing.T) {
+	base := t.TempDir()
+	for _, name := range []string{"locked", "target"} {
+		if err := os.Mkdir(filepath.Join(base, name), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("target", filepath.Join(base, "link")); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := unlockHeld(int(dir.Fd()), "locked"); err != nil {
+		t.Errorf("a locked directory: %v", err)
+	}
+	if err := unlockHeld(int(dir.Fd()), "link"); err == nil {
+		t.Error("a link was followed")
+	}
+	for name, want := range map[string]os.FileMode{"locked": 0o700, "target": 0} {
+		info, err := os.Stat(filepath.Join(base, name))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, %v, want %v", name, info.Mode().Perm(), err, want)
+		}
+	}
+	if err := os.Chmod(filepath.Join(base, "target"), 0o700); err != nil {
+		t.Fatal(err)
 	}
 }
