@@ -17,9 +17,9 @@ const (
 	// monitor that does not answer) is tried again; it doubles from try to try.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// leaveBound is how long a monitor that lives but does not listen may take to
-	// be gone, or to listen.
-	leaveBound = 3 * time.Second
+	// leaveBound is how long a monitor that lives but does not answer may take to
+	// be gone, or to answer.
+	leaveBound = 5 * time.Second
 	leavePoll  = 10 * time.Millisecond
 )
 
@@ -148,7 +148,7 @@ func (e *Executor) dial(ctx context.Context, rec session.Record) (*monitor.Clien
 	patience, cancel := context.WithTimeout(ctx, leaveBound)
 	defer cancel()
 	for {
-		client, status, err := monitor.Dial(ctx, dir, rec.SessionID, rec.Monitor[locatorKey])
+		client, status, err := monitor.Dial(patience, dir, rec.SessionID, rec.Monitor[locatorKey])
 		if err == nil {
 			return client, status, nil
 		}

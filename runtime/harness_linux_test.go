@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"gloved.dev/internal/crashpoint"
 	"gloved.dev/internal/digest"
 	"gloved.dev/internal/require"
 	"gloved.dev/internal/strictjson"
@@ -19,10 +20,19 @@ import (
 	"gloved.dev/journal/session"
 	"gloved.dev/policy"
 	"gloved.dev/runtime/host"
+	"gloved.dev/runtime/monitor"
 )
 
+// testUIDs are the host users of these tests' sessions, apart from those of any
+// other gloved on the machine.
+var testUIDs = monitor.UIDRange{First: 0x70110000, Count: 256}
+
 func TestMain(m *testing.M) {
+	crashpoint.Hook = crash
 	Main()
+	if os.Args[0] == glovedRole {
+		playGloved(os.Args[1:])
+	}
 	os.Exit(m.Run())
 }
 
@@ -35,7 +45,8 @@ type world struct {
 	store    *session.Store
 	receipts *receipt.Producer
 	*Executor
-	n int
+	opened    bool
+	quickNext bool // create grants the workspace by itself
 }
 
 var generous = policy.Limits{CPUTimeMS: 20_000, MemoryBytes: 256 << 20, PIDs: 64, WallTimeMS: 60_000,
@@ -68,9 +79,28 @@ func newWorld(t testing.TB, limits policy.Limits, argv ...string) *world {
 		Destinations: []policy.Destination{}, ResourceProfiles: []policy.Profile{policy.NewProfile("p", limits)},
 		EgressPolicyIDs: []string{"no-network"}, ToolPolicyIDs: []string{"none"}, SecretHandles: []string{},
 	}
+	raw, err := w.doc.Canonical()
+	must(t, err)
+	must(t, os.WriteFile(w.path("policy.json"), raw, 0o600))
 	w.open()
 	t.Cleanup(w.close)
 	return w
+}
+
+// load takes the policy that newWorld wrote.
+func (w *world) load() {
+	raw, err := os.ReadFile(w.path("policy.json"))
+	must(w.t, err)
+	must(w.t, strictjson.Decode(raw, &w.doc, strictjson.Limits{}))
+}
+
+// grant is a plan's grant of the workspace: "read", or "copy" with its size.
+func (w *world) grant(kind string) policy.AliasGrant {
+	if kind == "read" {
+		return policy.AliasGrant{Alias: "workspace", Access: policy.AccessRead, Materialization: policy.MaterializeBind, TTLSecs: 60, Cleanup: policy.CleanupRetain}
+	}
+	return policy.AliasGrant{Alias: "workspace", Access: policy.AccessEphemeralWrite, Materialization: policy.MaterializeCopy,
+		MaxBytes: 2 << 20, TTLSecs: 60, Cleanup: policy.CleanupRemove}
 }
 
 func (w *world) path(rel string) string { return filepath.Join(w.dir, rel) }
@@ -87,13 +117,19 @@ func (w *world) open() {
 	w.receipts, err = receipt.New(receipt.Options{KeyPath: w.path("state/key"), JournalPath: w.path("state/receipts.jsonl")})
 	must(w.t, err)
 	w.Executor, err = New(Config{Root: w.path("root"), Policy: w.policy, Store: w.store, Receipts: w.receipts,
-		Log: slog.New(slog.NewTextHandler(testWriter{w.t}, nil)), StopGrace: 500 * time.Millisecond})
+		Log: slog.New(slog.NewTextHandler(testWriter{w.t}, nil)), StopGrace: 500 * time.Millisecond, UIDRange: testUIDs})
 	must(w.t, err)
+	w.opened = true
 	must(w.t, w.Adopt(w.t.Context()))
 }
 
+// close is the orderly end of a gloved; closing twice is harmless.
 func (w *world) close() {
 	w.t.Helper()
+	if !w.opened {
+		return
+	}
+	w.opened = false
 	for _, err := range []error{w.Executor.Close(), w.store.Close(), w.receipts.Close()} {
 		if err != nil {
 			w.t.Error(err)
@@ -113,15 +149,20 @@ func (w *world) trust() {
 // create stores a session for a plan with those grants.
 func (w *world) create(grants ...policy.AliasGrant) session.Record {
 	w.t.Helper()
-	w.n++
-	id := fmt.Sprintf("s%d", w.n)
+	existing, err := w.store.List()
+	must(w.t, err)
+	id := fmt.Sprintf("s%d", len(existing)+1)
+	if w.quickNext {
+		grants = append(grants, w.grant("read"))
+	}
 	plan := policy.PlanV1{SchemaVersion: 1, RuntimeID: "test", RuntimeTemplateID: "test", AdapterDigest: w.doc.RuntimeTemplates[0].AdapterDigest,
 		Backend: policy.BackendLinux, EgressPolicyID: "no-network", ToolPolicyID: "none", PathGrants: append([]policy.AliasGrant{}, grants...),
 		LibraryProjections: []policy.Projection{}, SecretHandles: []string{}, Limits: w.doc.ResourceProfiles[0].Limits(), PolicyRevision: 1,
 		ExpiresAtMS: uint64(time.Now().Add(30 * time.Minute).UnixMilli())}
 	raw, err := strictjson.Canonical(plan)
 	must(w.t, err)
-	rec, err := w.store.Create(w.t.Context(), session.CreateRequest{IdempotencyKey: "create-" + id, SessionID: id,
+	var rec session.Record
+	rec, err = w.store.Create(w.t.Context(), session.CreateRequest{IdempotencyKey: "create-" + id, SessionID: id,
 		ControllerPlanDigest: digest.Blake3Hex(raw), Plan: raw}, func(now time.Time) ([]byte, session.PlanInfo, error) {
 		p, err := policy.DecodePlan(raw)
 		if err != nil {
@@ -135,10 +176,10 @@ func (w *world) create(grants ...policy.AliasGrant) session.Record {
 }
 
 func (w *world) authorize(rec session.Record) session.Authorization {
-	now := uint64(time.Now().UnixMilli())
+	// A function of the record, so that whoever retries sends the same.
 	return session.Authorization{SchemaVersion: 1, AuthorizationID: "auth-" + rec.SessionID, SessionID: rec.SessionID,
 		ControllerPlanDigest: rec.ControllerPlanDigest, PlanContentDigest: rec.PlanContentDigest,
-		ApprovedAtMS: max(now, rec.CreatedAtMS), ExpiresAtMS: now + 100_000}
+		ApprovedAtMS: rec.CreatedAtMS, ExpiresAtMS: rec.CreatedAtMS + session.MaxAuthorizationMS}
 }
 
 func admitted() error { return nil }

@@ -137,13 +137,13 @@ func (e *Executor) launch(ctx context.Context, key string, rec session.Record, l
 		e.removeDir(rec.SessionID)
 		return rec, &Error{Code: CodeSetup, Step: "directory", Err: err}
 	}
-	reap, err := monitor.Spawn(ctx, spec)
+	process, err := monitor.Spawn(ctx, spec)
 	if err != nil {
 		e.removeDir(rec.SessionID)
 		return rec, setupError("monitor", err)
 	}
-	go reap() // for as long as the monitor lives, or we
-	l := &launching{Executor: e, key: key, rec: rec, spec: spec, launch: launch, progress: progress}
+	defer process.Release()
+	l := &launching{Executor: e, process: process, key: key, rec: rec, spec: spec, launch: launch, progress: progress}
 	out, err := l.run(ctx)
 	if err != nil {
 		return out, l.fail(ctx, err)
@@ -158,6 +158,7 @@ type launching struct {
 	rec     session.Record
 	spec    monitor.Spec
 	launch  *policy.ResolvedLaunch
+	process *monitor.Process
 	h       *handle
 	started bool // the starting record is durable
 
@@ -293,6 +294,8 @@ func (l *launching) undo(ctx context.Context) error {
 			l.Log.Error("undo", "session", l.rec.SessionID, "error", err)
 		}
 		l.h.connect(nil)
+	} else {
+		l.process.Kill() // it was never asked for anything
 	}
 	if err := l.gone(ctx, l.rec.SessionID); err != nil {
 		return err

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -84,8 +85,20 @@ func run() int {
 		return 1
 	}
 	answerStart(link, nil)
-	s.run()
+	s.run(spawner(link))
 	return 0
+}
+
+// spawner returns a channel that is closed when the gloved that started us has
+// let go of link, be it by dying.
+func spawner(link *os.File) <-chan struct{} {
+	left := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, link)
+		link.Close()
+		close(left)
+	}()
+	return left
 }
 
 // economise trades speed, of which a monitor needs little, for memory, of
@@ -120,7 +133,6 @@ func answerStart(link *os.File, err error) {
 	}
 	line, _ := json.Marshal(a)
 	_, _ = link.Write(append(line, '\n')) // a gloved that is gone needs no answer
-	link.Close()
 }
 
 // maxLog bounds a monitor's log: a peer whose requests are refused over and
@@ -194,10 +206,10 @@ func detach() {
 }
 
 // run serves until the session is over and nobody needs it any more.
-func (s *server) run() {
+func (s *server) run(left <-chan struct{}) {
 	terminate := make(chan os.Signal, 1)
 	signal.Notify(terminate, unix.SIGTERM)
-	go s.live(terminate)
+	go s.live(terminate, left)
 	s.serve()
 	_ = unix.Unlinkat(int(s.dir.Fd()), SocketName, 0)
 }
@@ -205,12 +217,16 @@ func (s *server) run() {
 // live decides when the monitor's life is over: when nobody came to prepare
 // anything; when a start was undone; when the session has ended, its outcome is
 // in a file, and nobody is there to read more than files.
-func (s *server) live(terminate <-chan os.Signal) {
+func (s *server) live(terminate <-chan os.Signal, left <-chan struct{}) {
 	defer s.stop()
 	select {
 	case <-s.session.begun:
 	case <-terminate:
 		return
+	case <-left:
+		if !isClosed(s.session.begun) {
+			return
+		}
 	case <-time.After(arrivalBound):
 		s.log.Warn("nobody came")
 		return

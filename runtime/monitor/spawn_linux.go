@@ -20,11 +20,8 @@ import (
 // spawnTimeout bounds a new monitor's first words.
 const spawnTimeout = 10 * time.Second
 
-// Spawn starts a monitor for spec and returns when its socket listens. The
-// monitor is nobody's to kill: it ends when its session does. The returned
-// function waits for its exit and must be called, from any goroutine, so that
-// it does not stay a zombie.
-func Spawn(ctx context.Context, spec Spec) (reap func(), err error) {
+// Spawn starts a monitor for spec and returns when its socket listens.
+func Spawn(ctx context.Context, spec Spec) (*Process, error) {
 	exe, err := sandbox.SealedExe()
 	if err != nil {
 		return nil, fmt.Errorf("sealed executable: %w", err)
@@ -33,22 +30,25 @@ func Spawn(ctx context.Context, spec Spec) (reap func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer ours.Close()
 	spec.ProtocolVersion = ProtocolVersion
 	spec.Unprivileged = unix.Geteuid() != 0
 	cmd := command(exe, theirs, spec.Unprivileged)
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
+		ours.Close()
 		return nil, fmt.Errorf("start monitor: %w", err)
 	}
-	reap = func() { _ = cmd.Wait() } // its outcome is in its files, not in its status
+	p := &Process{kill: func() { _ = cmd.Process.Kill() }, link: ours, gone: make(chan struct{})} // by its pidfd
+	go func() {
+		_ = cmd.Wait() // its outcome is in its files, not in its status
+		close(p.gone)
+	}()
 	if err := handOver(ctx, ours, spec); err != nil {
-		_ = cmd.Process.Kill() // a pidfd: it holds nothing yet
-		reap()
+		p.Kill()
 		return nil, err
 	}
-	return reap, nil
+	return p, nil
 }
 
 func socketpair() (ours, theirs *os.File, err error) {

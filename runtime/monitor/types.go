@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"io"
 	"time"
 
 	"gloved.dev/journal/receipt"
@@ -170,4 +171,23 @@ type TranscriptID struct {
 	SHA256    string `json:"sha256"`
 	ByteCount uint64 `json:"byte_count"`
 	Complete  bool   `json:"complete"`
+}
+
+// A Process is a monitor as the gloved that spawned it sees it. It is reaped by
+// itself.
+type Process struct {
+	kill func()
+	link io.Closer // while it is open, the monitor waits for us to prepare
+	gone chan struct{}
+}
+
+// Release is called when the monitor was asked to prepare, or never will be.
+func (p *Process) Release() { p.link.Close() }
+
+// Kill ends a monitor that was never asked to prepare, and so holds nothing,
+// and waits for its end. Any other ends when its session does.
+func (p *Process) Kill() {
+	p.kill()
+	<-p.gone
+	p.Release()
 }

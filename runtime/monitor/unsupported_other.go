@@ -8,6 +8,6 @@ import "context"
 func Main() {}
 
 // Spawn refuses: managed sessions need Linux.
-func Spawn(context.Context, Spec) (reap func(), err error) {
+func Spawn(context.Context, Spec) (*Process, error) {
 	return nil, fault(CodeUnsupported, "managed sessions need Linux")
 }
