@@ -39,6 +39,7 @@ func runAll(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	build := exec.Command("go", "build", "-trimpath", "-o", dir, "gloved.dev/cmd/gloved")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are built: no dynamic loader
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
 		return 1
