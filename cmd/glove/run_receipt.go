@@ -54,6 +54,9 @@ func (r *runner) finish(ctx context.Context) error {
 	if r.feed.Lost() && !r.flags.quiet {
 		r.Errf("%s\n", ui.Paint(r.ErrColor, ui.Yellow, "glove: some output is missing: it came faster than it was read"))
 	}
+	if r.keys.Lost() && !r.flags.quiet {
+		r.Errf("%s\n", ui.Paint(r.ErrColor, ui.Yellow, "glove: some input may be missing: gloved was replaced while it was on its way"))
+	}
 	switch {
 	case r.flags.asJSON:
 		if err := r.receiptJSON(envelope, status, end.Signal); err != nil {

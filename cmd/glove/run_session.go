@@ -40,9 +40,12 @@ type runner struct {
 	signals  chan os.Signal
 	ended    os.Signal // the signal that ended us; nil for none
 
-	mu     sync.Mutex
-	client *client.Client
-	gloved *localrun.Gloved
+	keys *console.Input
+
+	mu      sync.Mutex
+	client  *client.Client
+	gloved  *localrun.Gloved
+	renewed chan struct{} // closed when client is another one
 }
 
 // run runs the request. What it returns carries the exit status.
@@ -140,6 +143,25 @@ func (r *runner) conn() *client.Client {
 	return r.client
 }
 
+// live is a connection that is there, waited for where a lost one is being replaced.
+func (r *runner) live(ctx context.Context) (*client.Client, error) {
+	for {
+		r.mu.Lock()
+		c, renewed := r.client, r.renewed
+		r.mu.Unlock()
+		select {
+		case <-c.Done():
+		default:
+			return c, nil
+		}
+		select {
+		case <-renewed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // connect starts gloved and makes it trust us: the receipts are paged and acknowledged,
 // which is what lets sessions start.
 func (r *runner) connect(ctx context.Context) error {
@@ -158,6 +180,10 @@ func (r *runner) connect(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	r.client, r.gloved = c, g
+	if r.renewed != nil {
+		close(r.renewed)
+	}
+	r.renewed = make(chan struct{})
 	r.mu.Unlock()
 	page, err := c.PageReceipts(ctx, r.genesis(), 1)
 	if err == nil {
@@ -253,7 +279,12 @@ const authorizationMS = 100_000
 
 // attached joins the terminal to the session until that has ended.
 func (r *runner) attached(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	shape := make(chan os.Signal, 4)
 	if r.terminal != nil {
+		signal.Notify(shape, unix.SIGWINCH, unix.SIGTSTP, unix.SIGCONT)
+		defer signal.Stop(shape)
 		if err := r.terminal.Raw(); err != nil {
 			return errors.Join(ui.Failf("terminal_unusable", "%w", err), r.stop(ctx))
 		}
@@ -261,11 +292,9 @@ func (r *runner) attached(ctx context.Context) error {
 	if err := r.feed.Follow(ctx, r.conn()); err != nil {
 		return errors.Join(r.explain("session_not_attached", err), r.stop(ctx))
 	}
+	r.keys = &console.Input{ID: r.id, Client: r.live}
 	go r.input(ctx)
-	shape := make(chan os.Signal, 4)
 	if r.terminal != nil {
-		signal.Notify(shape, unix.SIGWINCH, unix.SIGTSTP, unix.SIGCONT)
-		defer signal.Stop(shape)
 		r.resize(ctx) // it may have changed while copying
 	}
 	failed := r.feed.Failed()
@@ -320,12 +349,11 @@ func (r *runner) stop(ctx context.Context) error {
 // input sends what is typed, or what a file or pipe holds.
 func (r *runner) input(ctx context.Context) {
 	defer r.restoreOnPanic()
-	in := &console.Input{ID: r.id, Client: r.conn}
 	if r.terminal != nil {
-		_ = in.Type(ctx, r.In, 0) // a session that has ended takes no input, which is no failure
+		_ = r.keys.Type(ctx, r.In, 0) // a session that has ended takes no input, which is no failure
 		return
 	}
-	_ = in.Pour(ctx, r.In)
+	_ = r.keys.Pour(ctx, r.In)
 }
 
 func (r *runner) resize(ctx context.Context) {
@@ -338,8 +366,7 @@ func (r *runner) shape(ctx context.Context, s os.Signal) {
 	switch s {
 	case unix.SIGTSTP:
 		r.terminal.Restore()
-		_ = unix.Kill(unix.Getpid(), unix.SIGSTOP) // we are allowed to stop ourselves
-		fallthrough
+		_ = unix.Kill(unix.Getpid(), unix.SIGSTOP) // we may; SIGCONT goes on
 	case unix.SIGCONT:
 		_ = r.terminal.Raw() // in the background it fails; the next SIGCONT tries again
 		fallthrough

@@ -163,7 +163,7 @@ func (t *attachment) join(ctx context.Context) error {
 // keys passes keys on; a viewer's are only watched for the one that leaves.
 func (t *attachment) keys(ctx context.Context) error {
 	if !t.view {
-		in := &console.Input{ID: t.id, Client: func() *client.Client { return t.conn.client }}
+		in := &console.Input{ID: t.id, Client: t.live}
 		return in.Type(ctx, t.In, t.key)
 	}
 	buf := make([]byte, 256)
@@ -177,6 +177,16 @@ func (t *attachment) keys(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// live is the one connection there is; a lost one is the end of attaching.
+func (t *attachment) live(context.Context) (*client.Client, error) {
+	select {
+	case <-t.conn.client.Done():
+		return nil, t.conn.client.Err()
+	default:
+		return t.conn.client, nil
 	}
 }
 

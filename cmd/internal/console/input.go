@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"sync/atomic"
 
 	"gloved.dev/rpc"
 	"gloved.dev/rpc/client"
@@ -18,9 +19,16 @@ var ErrDetached = errors.New("console: detached")
 // An Input sends bytes to one session.
 type Input struct {
 	ID string
-	// Client returns the connection of the moment; it may change.
-	Client func() *client.Client
+	// Client returns the connection of the moment, waiting for one where the last was
+	// lost and is being replaced.
+	Client func(context.Context) (*client.Client, error)
+
+	lost atomic.Bool
 }
+
+// Lost reports whether input was on its way when a connection was lost. It may or may
+// not have arrived; it is not sent again, because typing twice is worse.
+func (i *Input) Lost() bool { return i.lost.Load() }
 
 // Control characters of a transparent terminal.
 const (
@@ -76,11 +84,12 @@ func (i *Input) Pour(ctx context.Context, in io.Reader) error {
 				return err
 			}
 		}
-		if err == io.EOF {
-			return i.send(ctx, enc.end())
-		}
-		if err != nil {
-			return err
+		if err != nil { // also of an input that was closed from the start
+			sent := i.send(ctx, enc.end())
+			if err == io.EOF {
+				return sent
+			}
+			return errors.Join(err, sent)
 		}
 	}
 }
@@ -121,13 +130,24 @@ func (e *encoder) end() []byte {
 func (i *Input) send(ctx context.Context, data []byte) error {
 	for len(data) > 0 {
 		part := data[:min(len(data), wire.MaxWriteBytes)]
-		r, err := i.Client().WriteStdin(ctx, i.ID, part)
+		c, err := i.Client(ctx)
+		if err != nil {
+			return err
+		}
+		r, err := c.WriteStdin(ctx, i.ID, part)
 		if err == nil {
 			data = data[r.Written:]
 			continue
 		}
 		var refused *rpc.Error
-		if !errors.As(err, &refused) || refused.Code != rpc.SessionInputFailed {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !errors.As(err, &refused):
+			i.lost.Store(true)
+			data = data[len(part):]
+			continue
+		case refused.Code != rpc.SessionInputFailed:
 			return err
 		}
 		// Slow readers are waited for: the answer says what was taken.
@@ -136,9 +156,6 @@ func (i *Input) send(ctx context.Context, data []byte) error {
 			taken = min(max(n, 0), len(part))
 		}
 		data = data[taken:]
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 	}
 	return nil
 }

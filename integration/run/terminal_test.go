@@ -1,0 +1,176 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestSizeIsRightBeforeTheFirstByte(t *testing.T) {
+	usable(t)
+	d := sit(t, 33, 101, "run", "--", "stty", "size")
+	d.expect("33 101")
+	d.ends(0)
+}
+
+func TestResizeReachesTheCommand(t *testing.T) {
+	usable(t)
+	d := sit(t, 24, 80, "run", "--", "bash", "--norc", "-c",
+		`trap 'stty size; exit 3' WINCH; echo ready; while :; do read -t 1 x; done`)
+	d.expect("ready")
+	d.resize(41, 91)
+	d.expect("41 91")
+	d.ends(3)
+}
+
+func TestCtrlCIsTheCommands(t *testing.T) {
+	usable(t)
+	d := sit(t, 24, 80, "run", "--", "bash", "--norc", "-c",
+		`trap 'echo caught; exit 4' INT; echo ready; while :; do read -t 1 x; done`)
+	d.expect("ready")
+	d.raw(true)
+	d.types("\x03")
+	d.expect("caught")
+	d.ends(4)
+}
+
+func TestKeysAreExact(t *testing.T) {
+	usable(t)
+	// Interrupt, suspend, end of file, flow control, quote, escape, a UTF-8 letter.
+	keys := "\x03\x1a\x04\x13\x11\x16\x1b\xc3\xa4\x7f\r"
+	d := sit(t, 24, 80, "run", "--", "sh", "-c", `stty raw -echo; echo ready; head -c `+strconv.Itoa(len(keys))+` | od -An -v -tx1`)
+	d.expect("ready")
+	d.types(keys)
+	want := ""
+	for i := range len(keys) {
+		want += fmt.Sprintf(" %02x", keys[i])
+	}
+	d.expect(want)
+	d.ends(0)
+}
+
+func TestATerminalIsInside(t *testing.T) {
+	usable(t)
+	d := sit(t, 24, 80, "run", "--", "sh", "-c", `test -t 0 && test -t 1 && test -t 2 && tty && echo $TERM`)
+	d.expect("/dev/pts/0")
+	d.expect("xterm-256color")
+	d.ends(0)
+}
+
+// TestTerminationIsClean: whoever ends glove from outside finds terminal and machine as
+// they were, and the status tells the signal.
+func TestTerminationIsClean(t *testing.T) {
+	usable(t)
+	for _, s := range []syscall.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT} {
+		t.Run(unix.SignalName(s), func(t *testing.T) {
+			t.Parallel()
+			d := sit(t, 24, 80, "run", "--", "sh", "-c", "echo ready; exec sleep 600")
+			d.expect("ready")
+			d.signal(s)
+			d.expect("glove: stopped")
+			d.ends(128 + int(s))
+		})
+	}
+}
+
+// TestModesAreSwitchedOff: a program that is killed does not leave its mouse, its
+// alternate screen and its hidden cursor behind.
+func TestModesAreSwitchedOff(t *testing.T) {
+	usable(t)
+	d := sit(t, 24, 80, "run", "--wall-time", "1500ms", "--", "sh", "-c",
+		`printf '\033[?1049h\033[?25l\033[?1000;1006h\033[?2004h\033[?2004lready'; exec sleep 600`)
+	d.expect("ready")
+	d.expect("\x1b[?1000l\x1b[?1006l\x1b[?1049l\x1b[?25h")
+	d.expect("met the wall time limit")
+	d.ends(124)
+}
+
+// TestStoppedAndContinued: job control from outside leaves a usable terminal while glove
+// stands still.
+func TestStoppedAndContinued(t *testing.T) {
+	usable(t)
+	d := sit(t, 24, 80, "run", "--", "sh", "-c", "echo ready; read line; echo got $line")
+	d.expect("ready")
+	d.raw(true)
+	d.signal(unix.SIGTSTP)
+	d.raw(false)
+	d.eventually("glove to stand still", func() bool { return strings.Contains(stat(t, d.cmd.Process.Pid), ") T ") })
+	d.signal(unix.SIGCONT)
+	d.raw(true)
+	d.types("hello\r")
+	d.expect("got hello")
+	d.ends(0)
+}
+
+func stat(t *testing.T, pid int) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestGlovedKilledInTheMiddle: the session goes on under its monitor, the next gloved
+// adopts it, and no byte is missed.
+func TestGlovedKilledInTheMiddle(t *testing.T) {
+	usable(t)
+	d := sit(t, 24, 80, "run", "--", "sh", "-c", "echo ready; read a; for i in 1 2 3 4 5; do echo line $i; done; read b; echo end $a $b")
+	d.expect("ready")
+	first := childOf(t, d.cmd.Process.Pid)
+	if err := unix.Kill(first, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	d.eventually("another gloved", func() bool {
+		now := children(t, d.cmd.Process.Pid)
+		return len(now) == 1 && now[0] != first
+	})
+	d.types("one\r")
+	for i := range 5 {
+		d.expect(fmt.Sprintf("line %d", i+1))
+	}
+	d.types("two\r")
+	d.expect("end one two")
+	d.expect("glove: exited 0")
+	d.ends(0)
+}
+
+// childOf is the one process that glove has started: gloved.
+func childOf(t *testing.T, pid int) int {
+	t.Helper()
+	all := children(t, pid)
+	if len(all) != 1 {
+		t.Fatalf("process %d has the children %v, want one", pid, all)
+	}
+	return all[0]
+}
+
+func children(t *testing.T, pid int) []int {
+	t.Helper()
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []int
+	for _, thread := range threads {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, thread.Name()))
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, field := range strings.Fields(string(data)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(stat(t, child), ") Z ") {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
