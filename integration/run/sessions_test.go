@@ -1,0 +1,100 @@
+package run
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSessionsFromTheCommandLine(t *testing.T) {
+	h := newHouse(t, "/bin/sh", "-c", "echo first words; read line; exit 9")
+	h.start("one")
+	h.start("two")
+	for _, c := range []struct {
+		args   string
+		status int
+		want   string // in the output, or else in the errors
+	}{
+		{"sessions list", 0, "one  running"},
+		{"sessions list -q --state running", 0, "two\n"},
+		{"sessions list --state exited", 0, "no such sessions"},
+		{"sessions list --json", 0, `"session_id": "one"`},
+		{"sessions show one", 0, "running"},
+		{"sessions show three", 1, "session_not_found"},
+		{"sessions attach one", 2, "attach needs a terminal"},
+		{"status", 0, "2 running"},
+		{"status --json", 0, `"running": 2`},
+		{"sessions cleanup one", 1, "invalid_session_state"},
+		{"sessions stop one", 0, "one is exited (signaled)"},
+		{"sessions logs one", 0, "first words"},
+		{"sessions logs -f one", 0, "first words"},
+		{"sessions cleanup one", 0, "one is exited"},
+		{"sessions logs one", 1, "invalid_session_state"},
+		{"sessions list --state exited", 0, "1:"},
+	} {
+		out, errs, status := h.glove(strings.Fields(c.args)...)
+		if status != c.status || !strings.Contains(out+errs, c.want) {
+			t.Errorf("glove %s: status %d (want %d), want %q in %q and %q", c.args, status, c.status, c.want, out, errs)
+		}
+	}
+	if _, err := h.client.WriteStdin(t.Context(), "two", []byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, status := h.glove("sessions", "logs", "-f", "two"); status != 0 || !strings.Contains(out, "first words") {
+		t.Errorf("logs -f: %d, %q, %q", status, out, errs)
+	}
+	if out, _, _ := h.glove("sessions", "show", "two"); !strings.Contains(out, "exit 9") {
+		t.Errorf("show: %q", out)
+	}
+}
+
+// TestAttachAndReattach: the screen is rebuilt at another size, a viewer sees what the
+// writer does and is not heard, and the end brings the session's status.
+func TestAttachAndReattach(t *testing.T) {
+	h := newHouse(t, "/bin/bash", "--norc", "--noediting")
+	h.start("s")
+	attach := func(rows, columns uint16, more ...string) *desk {
+		return sit(t, rows, columns, append([]string{"sessions", "attach", "s", "--runtime-dir", h.path("run")}, more...)...)
+	}
+	d := attach(20, 70)
+	d.raw(true)
+	d.types("echo remembered $((40+2)); stty size\r")
+	d.expect("remembered 42")
+	d.expect("20 70")
+	d.types("\x1c") // Ctrl-\
+	d.expect("detached; the session goes on")
+	d.ends(0)
+
+	d = attach(30, 90, "--detach-key", "ctrl-]")
+	d.expect("remembered 42")
+	d.expect("20 70")
+	d.types("stty size\r")
+	d.expect("30 90")
+	viewer := attach(10, 40, "--view")
+	viewer.raw(true)
+	viewer.expect("30 90")
+	viewer.types("exit 1\r") // is not passed on
+	d.types("echo both see $((1+1))\r")
+	d.expect("both see 2")
+	viewer.expect("both see 2")
+	viewer.types("\x1c")
+	viewer.ends(0)
+	d.types("exit 5\r")
+	d.expect("the session has ended: exited")
+	d.ends(5)
+}
+
+// TestAttachToAFullScreen: a program that draws the whole screen is asked to do it anew.
+func TestAttachToAFullScreen(t *testing.T) {
+	h := newHouse(t, "/bin/bash", "--norc", "--noediting", "-c",
+		`draw() { printf '\033[H\033[2Jframe %s end' "$(stty size)"; }; trap draw WINCH; printf '\033[?1049h\033[?25l'; draw; while :; do read -t 1 x; done`)
+	h.start("s")
+	d := sit(t, 25, 77, "sessions", "attach", "s", "--runtime-dir", h.path("run"))
+	d.expect("\x1b[?1049h\x1b[?25l") // the modes are carried over
+	d.expect("frame 25 77 end")
+	d.types("\x1c")
+	d.expect("\x1b[?1049l\x1b[?25h")
+	d.ends(0)
+	if _, _, status := h.glove("sessions", "stop", "s"); status != 0 {
+		t.Errorf("stop: %d", status)
+	}
+}
