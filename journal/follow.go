@@ -46,12 +46,17 @@ func callerError(err error) error {
 // became shorter (*Error with CodeChanged). A torn tail is not an error here: a
 // writer may still complete it.
 func Follow(ctx context.Context, path string, fn func(Entry) error) error {
+	return FollowSchema(ctx, path, nil, fn)
+}
+
+// FollowSchema is Follow under a schema, as VerifyOptions.Schema.
+func FollowSchema(ctx context.Context, path string, schema func(Entry) string, fn func(Entry) error) error {
 	f, err := openRead(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	w := newWalker(nil)
+	w := newWalker(schema)
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {

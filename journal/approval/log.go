@@ -213,3 +213,31 @@ func (w *watch) observe(e journal.Entry) *journal.Anomaly {
 
 // stamp writes a time as the log's own writer does.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// Walk proves the log at path and hands out each record in order, with copies of
+// their own. It ends with nil, *journal.TornError, *journal.CorruptError, fn's
+// error, or that of the file (fs.ErrNotExist for an absent one).
+func Walk(path string, fn func(journal.Entry, Record) error) error {
+	f, err := openLog(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return journal.WalkSchema(io.LimitReader(f, MaxLog), Schema, parsed(fn))
+}
+
+// Follow is Walk that goes on until ctx ends, as journal.Follow.
+func Follow(ctx context.Context, path string, fn func(journal.Entry, Record) error) error {
+	return journal.FollowSchema(ctx, path, Schema, parsed(fn))
+}
+
+func parsed(fn func(journal.Entry, Record) error) func(journal.Entry) error {
+	return func(e journal.Entry) error {
+		e = e.Clone()
+		r, why := parse(e)
+		if why != "" {
+			return errors.New(why)
+		}
+		return fn(e, r)
+	}
+}

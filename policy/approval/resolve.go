@@ -90,7 +90,7 @@ func (p *Policy) Resolve(class string, reversible *bool) Resolution {
 	switch {
 	case !irreversible:
 	case r.NeedsPerson():
-		r.step("the action cannot be taken back; %s asks a person anyway", r.Autonomy)
+		r.step("the action cannot be taken back; %s covers that already", r.Autonomy)
 	case r.AllowIrreversible:
 		r.step("the action cannot be taken back, and every deciding rule has allow_irreversible")
 	default:
