@@ -102,14 +102,14 @@ type checked struct {
 }
 
 type outcome struct {
-	Autonomy  policy.Autonomy    `json:"autonomy"`
+	Autonomy  policy.Autonomy     `json:"autonomy"`
 	Approvers *[]string           `json:"approvers"` // null: any person
 	Limits    *map[string]float64 `json:"limits"`    // null: none
 }
 
 func checkedOf(r policy.Resolution, reversible *bool) checked {
 	c := checked{Class: r.Class, Reversible: reversible, Provenance: r.Provenance, LoadFailure: r.Failure,
-		Outcome: outcome{Autonomy: r.Autonomy},
+		Outcome:    outcome{Autonomy: r.Autonomy},
 		Candidates: append([]policy.Candidate{}, r.Candidates...), DecisionPath: append([]string{}, r.Steps...)}
 	if because := r.ManualBecause(); because != "" {
 		c.ManualBecause = &because
