@@ -1,8 +1,11 @@
 package run
 
 import (
+	"bytes"
+	"crypto/rand"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -105,6 +108,32 @@ func TestStoppedAndContinued(t *testing.T) {
 	d.types("hello\r")
 	d.expect("got hello")
 	d.ends(0)
+}
+
+// TestPipesAreExact: whatever bytes there are, in lines of any length, come out as they
+// went in, and the end of input comes after the last of them.
+func TestPipesAreExact(t *testing.T) {
+	usable(t)
+	var in bytes.Buffer
+	for b := range 256 {
+		in.Write(bytes.Repeat([]byte{byte(b)}, 3))
+	}
+	for _, length := range []int{0, 1, 1023, 1024, 1025, 2048, 4094, 4095, 4096, 5000} {
+		in.Write(bytes.Repeat([]byte{'x'}, length))
+		in.WriteByte('\n')
+	}
+	random := make([]byte, 200_000)
+	_, _ = rand.Read(random)
+	in.Write(random)
+	for _, tail := range []string{"", "\x04", "\n", "no newline", strings.Repeat("y", 1024)} {
+		data := append(bytes.Clone(in.Bytes()), tail...)
+		cmd := exec.CommandContext(t.Context(), glove(), "run", "-q", "--no-workspace", "--", "cat")
+		cmd.Stdin = bytes.NewReader(data)
+		out, err := cmd.Output()
+		if err != nil || !bytes.Equal(out, data) {
+			t.Errorf("with the end %.12q: %d bytes came out of %d, %v", tail, len(out), len(data), err)
+		}
+	}
 }
 
 func stat(t *testing.T, pid int) string {

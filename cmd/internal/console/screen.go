@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/charmbracelet/x/vt"
 )
@@ -16,7 +17,20 @@ type Screen struct {
 	emulator   *vt.Emulator
 	rows, cols int
 	broken     bool
+	spent      time.Duration
+	clamp      clamp
 }
+
+const (
+	// maxEmulation bounds the time one screen may take: what a session writes is not to
+	// be trusted, and a hostile one could keep an emulator busy for ever.
+	maxEmulation = 2 * time.Second
+	// emulationStep is how much is emulated between two looks at the time.
+	emulationStep = 4 << 10
+	// maxDigits is how long a number in a control sequence may be: modes have four digits,
+	// and an emulator does an instruction as often as it is told to.
+	maxDigits = 4
+)
 
 // NewScreen returns an empty screen of a size.
 func NewScreen(rows, cols int) *Screen {
@@ -39,10 +53,47 @@ func (s *Screen) Write(data []byte) (n int, err error) {
 	if _, err := s.Modes.Write(data); err != nil {
 		return 0, err
 	}
-	if s.broken {
-		return len(data), nil
+	began := time.Now()
+	for rest := data; len(rest) > 0 && !s.broken; rest = rest[min(emulationStep, len(rest)):] {
+		if _, err := s.emulator.Write(s.clamp.filter(rest[:min(emulationStep, len(rest))])); err != nil {
+			return 0, err
+		}
+		s.broken = s.spent+time.Since(began) > maxEmulation
 	}
-	return s.emulator.Write(data)
+	s.spent += time.Since(began)
+	return len(data), nil
+}
+
+// clamp shortens the numbers of control sequences.
+type clamp struct {
+	state  int
+	digits int
+	before byte
+	out    []byte
+}
+
+func (c *clamp) filter(data []byte) []byte {
+	c.out = c.out[:0]
+	for _, b := range data {
+		switch {
+		case b == 0x1b:
+			c.state = escape
+		case b == 0x9b && c.before < 0x80 || c.state == escape && b == '[': // CSI, but no part of a letter
+			c.state, c.digits = bracket, 0
+		case c.state == bracket && b >= '0' && b <= '9':
+			if c.digits++; c.digits > maxDigits {
+				c.before = b
+				continue
+			}
+		case c.state == bracket && b >= 0x20 && b <= 0x3f:
+			c.digits = 0
+		default:
+			c.state = plain
+		}
+		c.before = b
+		c.out = append(c.out, b)
+	}
+	return c.out
 }
 
 // Close ends the emulation.
