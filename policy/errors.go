@@ -188,8 +188,23 @@ func jsonFault(err error) *Error {
 		Fix: "write every required member once, exactly as the schema spells it, and no other"}
 	if s, ok := errors.AsType[*strictjson.Error](err); ok {
 		e.Pointer = s.Pointer
+		if fix := jsonFixes[s.Code]; fix != "" {
+			e.Fix = fix
+		}
 	}
 	return e
+}
+
+// jsonFixes says what mends a document that is no strict JSON of the schema.
+var jsonFixes = map[string]string{
+	strictjson.CodeUnknownMember: "correct the name's spelling (case counts), or remove the member",
+	strictjson.CodeDuplicateName: "keep one of the two",
+	strictjson.CodeMissing:       "add the member: every one that the schema does not call optional is needed",
+	strictjson.CodeNumberRange:   "write a whole number of at most 9007199254740991",
+	strictjson.CodeType:          "write a value of the type the schema has there",
+	strictjson.CodeSyntax:        "write JSON (RFC 8259): no comments, no trailing commas",
+	strictjson.CodeTrailing:      "end the document after its closing brace",
+	strictjson.CodeTooDeep:       "nest less",
 }
 
 // refuse builds a PlanError with its public part.

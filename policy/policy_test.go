@@ -602,3 +602,27 @@ func TestDocumentIsACopy(t *testing.T) {
 		t.Error("Template found what is not there")
 	}
 }
+
+// Each way of being no strict JSON has its own remedy.
+func TestJSONFixes(t *testing.T) {
+	for document, want := range map[string]string{
+		`{"schema_version":1,"revison":1}`:     "spelling",
+		`{"revision":1,"revision":1}`:          "keep one",
+		`{"schema_version":1}`:                 "add the member",
+		`{"revision":9007199254740992}`:        "9007199254740991",
+		"// policy\n{}":                        "no comments",
+		`{} {}`:                                "after its closing brace",
+		`{"schema_version":"1","revision":1}`:  "of the type",
+		`{"runtime_templates":[{"launch":{}}]`: "no comments",
+	} {
+		_, err := Parse([]byte(document), (&fakeHost{}).env())
+		var fault *Error
+		if !errors.As(err, &fault) {
+			t.Errorf("%s: %v, want a fault", document, err)
+			continue
+		}
+		if !strings.Contains(fault.Fix, want) {
+			t.Errorf("%s: %v, fix %q; want one with %q", document, err, fault.Fix, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"gloved.dev/internal/frame"
 	"gloved.dev/internal/strictjson"
@@ -16,6 +17,20 @@ const (
 	maxVersions   = 16
 	maxClientText = 128
 )
+
+// paramSecret is the member of initialize that must be absent where no secret is due: an
+// empty one is there too.
+const paramSecret = "bootstrap_secret"
+
+// hasMember reports whether params, a checked JSON object or nil, has the member name.
+func hasMember(params []byte, name string) bool {
+	var members map[string]jsontext.Value
+	if len(params) == 0 || json.Unmarshal(params, &members) != nil {
+		return false
+	}
+	_, ok := members[name]
+	return ok
+}
 
 // opening answers one request on a connection that is not open, on the reading
 // goroutine: what is pipelined behind initialize finds the connection open.
@@ -65,7 +80,7 @@ func (c *conn) initialize(req frame.Request) (*wire.InitializeResult, error) {
 	if err := c.openParams(req, &p); err != nil {
 		return nil, err
 	}
-	if err := c.checkSecret(p.BootstrapSecret); err != nil {
+	if err := c.checkSecret(p.BootstrapSecret, hasMember(req.Params, paramSecret)); err != nil {
 		return nil, err
 	}
 	if len(p.ProtocolVersions) < 1 || len(p.ProtocolVersions) > maxVersions {
@@ -87,10 +102,10 @@ func (c *conn) initialize(req frame.Request) (*wire.InitializeResult, error) {
 // checkSecret: on a socket the secret is required; where the channel was
 // inherited, directly or through a relay, it must be absent, so that a secret
 // never travels where it is not needed.
-func (c *conn) checkSecret(given string) error {
+func (c *conn) checkSecret(given string, present bool) error {
 	if c.o.Secret == "" || c.relayed {
-		if given != "" {
-			return badMember("bootstrap_secret", strictjson.CodeUnknownMember, "this connection takes no bootstrap_secret")
+		if present {
+			return badMember(paramSecret, strictjson.CodeUnknownMember, "this connection takes no bootstrap_secret")
 		}
 		return nil
 	}

@@ -61,6 +61,7 @@ func TestInitialize(t *testing.T) {
 		{"a key", "", `{"protocol_versions":[1],"client":{"name":"c","version":"1"},"idempotency_key":"k"}`, "invalid_params", false},
 		{"past deadline", "", `{"protocol_versions":[1],"client":{"name":"c","version":"1"},"deadline_ms":1}`, "deadline_exceeded", false},
 		{"secret over stdio", "", `{"protocol_versions":[1],"client":{"name":"c","version":"1"},"bootstrap_secret":"` + secret + `"}`, "invalid_params", false},
+		{"empty secret over stdio", "", `{"protocol_versions":[1],"client":{"name":"c","version":"1"},"bootstrap_secret":""}`, "invalid_params", false},
 		{"secret", secret, `{"protocol_versions":[1],"client":{"name":"c","version":"1"},"bootstrap_secret":"` + secret + `"}`, "", false},
 		{"no secret", secret, `{"protocol_versions":[1],"client":{"name":"c","version":"1"}}`, "unauthorized", true},
 		{"wrong secret", secret, `{"protocol_versions":[1],"client":{"name":"c","version":"1"},"bootstrap_secret":"` + strings.Repeat("ac", 32) + `"}`, "unauthorized", true},

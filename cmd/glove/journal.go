@@ -99,12 +99,15 @@ func (a *app) showVerdict(path string, verdict journal.Verdict) {
 	case journal.StatusClean:
 		if verdict.Head == nil {
 			a.Outf("  no records\n")
+			if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+				a.Outf("  %s there is no such file; a log that was never begun is clean\n", ui.Paint(a.OutColor, ui.Yellow, "note:"))
+			}
 			return
 		}
 		a.Outf("  %s proven\n  head %d:%s\n", plural(verdict.Records, "record"), verdict.Head.Seq, verdict.Head.Hash)
 	case journal.StatusTorn:
-		a.Outf("  %s proven, then %d bytes at offset %d that were never acknowledged\n",
-			plural(verdict.Records, "record"), verdict.Bytes, verdict.Offset)
+		a.Outf("  %s proven, then %s at offset %d, never acknowledged\n",
+			plural(verdict.Records, "record"), plural(verdict.Bytes, "byte"), verdict.Offset)
 		a.Outf("  %s glove journal repair %s\n", ui.Paint(a.OutColor, ui.Cyan, "next:"), path)
 	case journal.StatusCorrupt:
 		a.Outf("  %s at line %d, offset %d%s\n", verdict.Reason, verdict.Line, verdict.Offset, badSeq(verdict))
@@ -126,7 +129,7 @@ func badSeq(verdict journal.Verdict) string {
 	return fmt.Sprintf(" (record %d)", *verdict.FirstBadSeq)
 }
 
-func plural(n uint64, noun string) string {
+func plural[N int64 | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
@@ -315,7 +318,7 @@ func (a *app) showRepair(path string, report journal.RepairReport) {
 		a.Outf("nothing to repair: %s, and no byte after them\n", plural(report.Records, "record"))
 		return
 	}
-	a.Outf("%s are complete; %d bytes at offset %d are not a record:\n", plural(report.Records, "record"), report.Bytes, report.Offset)
+	a.Outf("complete: %s; no record: %s at offset %d:\n", plural(report.Records, "record"), plural(report.Bytes, "byte"), report.Offset)
 	a.Outf("  %q\n", report.Preview)
 	if report.Kept != "" {
 		a.Outf("cut; the bytes are kept in %s\n", report.Kept)

@@ -105,7 +105,8 @@ func (r *repl) run(ctx context.Context) error {
 		return completions(complete.complete(string(line[:cursor])), string(line[:cursor]))
 	}
 	hello := r.connection.client.Hello()
-	r.app.Outf("%s %s, protocol %d: %s\n", hello.Server.Name, hello.Server.Version, hello.ProtocolVersion, r.connection.what)
+	r.app.Outf("%s %s, protocol %d: %s\n", ui.Printable(hello.Server.Name), ui.Printable(hello.Server.Version),
+		hello.ProtocolVersion, r.connection.what)
 	r.app.Outf("Tab completes, :help explains, Ctrl-D ends.\n")
 	defer func() {
 		if err := r.history.save(); err != nil {
@@ -194,6 +195,11 @@ func (r *repl) do(ctx context.Context, line string) {
 }
 
 func (r *repl) ask(ctx context.Context, line string) error {
+	if strings.HasPrefix(line, "{") {
+		failure := ui.Usage("a line is a method and its parameters, not a whole frame")
+		failure.Next = "glove rpc --raw sends frames as they are typed"
+		return failure
+	}
 	method, rest, _ := strings.Cut(line, " ")
 	rest = strings.TrimSpace(rest)
 	arguments := []string{rest}
@@ -277,7 +283,7 @@ func (r *repl) describe(name string) error {
 		for _, refusal := range method.Errors {
 			codes = append(codes, string(refusal.Data.Code))
 		}
-		r.app.Outf("refuses with %s\n", strings.Join(codes, " "))
+		r.app.Outf("refuses with %s\n", ui.Printable(strings.Join(codes, " ")))
 		return nil
 	}
 	return ui.Fail("no_such_method", fmt.Sprintf("this gloved has no method %q", name), ":methods lists them")

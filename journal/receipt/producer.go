@@ -323,6 +323,17 @@ func (p *Producer) opened() error {
 	return stored(p.j.Check())
 }
 
+// Check reports whether the journal was opened, by a first page, and whether it is still
+// as this producer left it.
+func (p *Producer) Check() (opened bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.j == nil {
+		return false, nil
+	}
+	return true, stored(p.j.Check())
+}
+
 // Status describes the producer to an operator. Opened is false before the first
 // page; the rest is then zero.
 type Status struct {

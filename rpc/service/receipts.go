@@ -43,6 +43,14 @@ func (r *Receipts) Capabilities(c *wire.Capabilities) {
 	c.ReceiptAudit = &wire.ReceiptAudit{EnvelopeSchemaVersion: 1, Algorithm: "hmac_sha256", KeyID: r.producer.KeyID()}
 }
 
+// Health implements rpc.HealthSource. The journal is opened by the first page; before that
+// there is nothing to say about it.
+func (r *Receipts) Health(_ context.Context, h *wire.Health) {
+	if opened, err := r.producer.Check(); opened {
+		h.Components = append(h.Components, health("receipts", rpc.AuditReconciliationFailed, err))
+	}
+}
+
 func (r *Receipts) page(ctx context.Context, _ *rpc.Call, q *wire.PageReceiptsParams) (*wire.PageReceiptsResult, error) {
 	anchor, err := localAnchor(q.Anchor)
 	if err != nil {

@@ -111,6 +111,45 @@ func TestReceiptRefusalsOnTheWire(t *testing.T) {
 	}
 }
 
+// A receipt journal that is not as its writer left it shows in health.
+func TestHealthShowsAChangedReceiptJournal(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // an owner directory
+		t.Fatal(err)
+	}
+	key, path := filepath.Join(dir, "key"), filepath.Join(dir, "receipts.jsonl")
+	if err := os.WriteFile(key, []byte(strings.Repeat("ab", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	producer, err := receipt.New(receipt.Options{KeyPath: key, JournalPath: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	component := NewReceipts(producer)
+	components := func() []wire.ComponentHealth {
+		var h wire.Health
+		component.Health(t.Context(), &h)
+		return h.Components
+	}
+	if got := components(); got != nil {
+		t.Errorf("before the first page: %v, want nothing", got)
+	}
+	if _, err := producer.Page(t.Context(), receipt.Genesis(producer.KeyID()), 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := components(); len(got) != 1 || got[0] != (wire.ComponentHealth{Name: "receipts", Status: wire.StatusReady}) {
+		t.Errorf("after a page: %v, want receipts ready", got)
+	}
+	if err := os.Truncate(path, 1); err != nil {
+		t.Fatal(err)
+	}
+	want := wire.ComponentHealth{Name: "receipts", Status: wire.StatusDegraded, Code: string(rpc.AuditReconciliationFailed)}
+	if got := components(); len(got) != 1 || got[0] != want {
+		t.Errorf("after a change: %v, want %v", got, want)
+	}
+}
+
 func TestRecordOnTheWire(t *testing.T) {
 	code := int64(3)
 	record := session.Record{SessionID: "s", State: session.Exited, ProfileDigest: "p", RunningAtMS: 5, FinishedAtMS: 9,

@@ -3,10 +3,14 @@ package daemon
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"gloved.dev/rpc/service"
+	"gloved.dev/rpc/transport"
 )
 
 func TestParse(t *testing.T) {
@@ -96,6 +100,22 @@ func TestReport(t *testing.T) {
 		var out bytes.Buffer
 		if exit := report(&out, test.err); exit != test.exit || out.String() != test.text {
 			t.Errorf("report(%v) = %d and %q, want %d and %q", test.err, exit, out.String(), test.exit, test.text)
+		}
+	}
+}
+
+// The holder's note is a courtesy: that it is gone already is no failure.
+func TestNoteThatIsGoneIsNoFailure(t *testing.T) {
+	held := announced{io.NopCloser(nil), filepath.Join(t.TempDir(), holderName)}
+	if err := held.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSocketAdvice(t *testing.T) {
+	for code, advised := range map[string]bool{transport.CodeSocketForeign: true, transport.CodeSocketInUse: true, transport.CodeSecret: false} {
+		if got := socketAdvice(fmt.Errorf("x: %w", &transport.Error{Code: code})); (got != "") != advised {
+			t.Errorf("%s: advice %q", code, got)
 		}
 	}
 }

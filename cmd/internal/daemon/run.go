@@ -87,7 +87,7 @@ func runResident(ctx context.Context, options Options, log *slog.Logger) (err er
 	}
 	listener, err := dir.Listen(ctx)
 	if err != nil {
-		return &startError{code: "socket_unusable", err: err}
+		return &startError{code: "socket_unusable", err: err, next: socketAdvice(err)}
 	}
 	log.Info("serving", "socket", listener.Path(), "methods", len(assembly.Registry.Methods(true)))
 	err = listener.Serve(ctx, server, log)
@@ -189,6 +189,9 @@ func (a announced) Close() error {
 	if a.path != "" {
 		err = os.Remove(a.path)
 	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil // it is gone, which is what was wanted
+	}
 	return errors.Join(err, a.Closer.Close())
 }
 
@@ -228,6 +231,17 @@ func holder(dir string) (text string, resident bool) {
 		form = "a resident gloved"
 	}
 	return fmt.Sprintf(" by %s (process %d, since %s)", form, pid, since.Format("2006-01-02 15:04:05 MST")), resident
+}
+
+// socketAdvice is the next step for a socket that could not be made.
+func socketAdvice(err error) string {
+	switch {
+	case errors.Is(err, &transport.Error{Code: transport.CodeSocketForeign}):
+		return "what is there is no socket of ours and is left alone: look at it, and move it away or choose another --runtime-dir"
+	case errors.Is(err, &transport.Error{Code: transport.CodeSocketInUse}):
+		return "somebody listens there: end it, or choose another --runtime-dir"
+	}
+	return ""
 }
 
 // storeAdvice is the next step for a session store that did not open.

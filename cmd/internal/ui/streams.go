@@ -103,12 +103,12 @@ func (s *Streams) Report(program string, err error, asJSON bool) {
 		return
 	}
 	s.Errf("%s %s %s\n", Paint(s.ErrColor, Bold, program+":"),
-		Paint(s.ErrColor, Red, failure.Code+":"), Printable(failure.Message))
+		Paint(s.ErrColor, Red, Printable(failure.Code)+":"), Printable(failure.Message))
 	for _, line := range failure.Detail {
 		s.Errf("  %s\n", Printable(line))
 	}
 	if failure.Next != "" {
-		next := strings.ReplaceAll(failure.Next, "\n", "\n        ")
+		next := strings.ReplaceAll(Printable(failure.Next), "\n", "\n        ")
 		s.Errf("  %s %s\n", Paint(s.ErrColor, Cyan, "next:"), next)
 	}
 }

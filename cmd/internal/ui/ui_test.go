@@ -52,6 +52,16 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// A code may come from a peer: nothing of a failure reaches the terminal as control.
+func TestReportShowsNoControls(t *testing.T) {
+	var errs bytes.Buffer
+	s := &Streams{Out: &bytes.Buffer{}, Err: &errs}
+	s.Report("p", &Error{Code: "c\x1b[31m", Message: "m\u009b", Detail: []string{"\x07"}, Next: "\x1b]0;x"}, false)
+	if want := `p: c\u001b[31m: m\u009b` + "\n" + `  \u0007` + "\n" + `  next: \u001b]0;x` + "\n"; errs.String() != want {
+		t.Errorf("got %q, want %q", errs.String(), want)
+	}
+}
+
 func TestColorAllowed(t *testing.T) {
 	for _, test := range []struct {
 		noColor, terminal string
