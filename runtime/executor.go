@@ -57,6 +57,7 @@ type Executor struct {
 	issues     []Issue
 	wg         sync.WaitGroup
 	closed     chan struct{}
+	spares     monitor.Spares
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
 }
@@ -124,6 +125,7 @@ func (e *Executor) Close() error {
 	e.cancel()
 	e.starting.Lock()
 	defer e.starting.Unlock()
+	e.spares.Close()
 	e.wg.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()

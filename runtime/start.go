@@ -137,7 +137,8 @@ func (e *Executor) launch(ctx context.Context, key string, rec session.Record, l
 		e.removeDir(rec.SessionID)
 		return rec, &Error{Code: CodeSetup, Step: "directory", Err: err}
 	}
-	process, err := monitor.Spawn(ctx, spec)
+	process, err := e.spares.Spawn(ctx, spec)
+	defer e.spares.Refill(monitor.SpareDelay)
 	if err != nil {
 		e.removeDir(rec.SessionID)
 		return rec, setupError("monitor", err)

@@ -22,17 +22,28 @@ const spawnTimeout = 10 * time.Second
 
 // Spawn starts a monitor for spec and returns when its socket listens.
 func Spawn(ctx context.Context, spec Spec) (*Process, error) {
+	b, err := newBlank()
+	if err != nil {
+		return nil, err
+	}
+	return b.fill(ctx, spec)
+}
+
+// newBlank starts a monitor, which waits for its Spec.
+func newBlank() (*blank, error) {
 	exe, err := sandbox.SealedExe()
 	if err != nil {
 		return nil, fmt.Errorf("sealed executable: %w", err)
+	}
+	mounts, err := ownMounts()
+	if err != nil {
+		return nil, err
 	}
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
 	}
-	spec.ProtocolVersion = ProtocolVersion
-	spec.Unprivileged = unix.Geteuid() != 0
-	cmd := command(exe, theirs, spec.Unprivileged)
+	cmd := command(exe, theirs, unprivileged())
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
@@ -44,11 +55,29 @@ func Spawn(ctx context.Context, spec Spec) (*Process, error) {
 		_ = cmd.Wait() // its outcome is in its files, not in its status
 		close(p.gone)
 	}()
-	if err := handOver(ctx, ours, spec); err != nil {
-		p.Kill()
+	return &blank{Process: p, link: ours, mounts: mounts}, nil
+}
+
+func unprivileged() bool { return unix.Geteuid() != 0 }
+
+// fill gives the blank its Spec and makes sure that it came up.
+func (b *blank) fill(ctx context.Context, spec Spec) (*Process, error) {
+	spec.ProtocolVersion = ProtocolVersion
+	spec.Unprivileged = unprivileged()
+	if err := handOver(ctx, b.link, spec); err != nil {
+		b.Kill()
 		return nil, err
 	}
-	return p, nil
+	return b.Process, nil
+}
+
+func (p *Process) isGone() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 func socketpair() (ours, theirs *os.File, err error) {
@@ -73,7 +102,7 @@ func command(exe, link *os.File, unprivileged bool) *exec.Cmd {
 	}
 	return &exec.Cmd{
 		Path: fmt.Sprintf("/proc/self/fd/%d", exe.Fd()), Args: []string{roleName}, Dir: "/",
-		Env:        []string{"GOMAXPROCS=2", "GOTRACEBACK=single"},
+		Env:        append(sandbox.RoleEnv(), "GOTRACEBACK=single"),
 		ExtraFiles: []*os.File{link}, SysProcAttr: attr,
 	}
 }

@@ -126,7 +126,7 @@ func (b *builder) openTerminal() error {
 func (b *builder) startLaunch() error {
 	tty := b.slave.Fd()
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{roleLaunch}, &syscall.ProcAttr{
-		Env:   []string{},
+		Env:   RoleEnv(),
 		Files: []uintptr{tty, tty, tty, fdLaunch, fdSpec},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0},
 	})
