@@ -8,10 +8,12 @@ import (
 
 	"gloved.dev/cmd/internal/ui"
 	"gloved.dev/runtime"
+	"gloved.dev/runtime/room"
 )
 
 func main() {
 	runtime.Main() // a re-execution as one of a session's roles never returns
+	room.Main()
 	streams := ui.System()
 	app := newApp(streams)
 	os.Exit(ui.Run(app.root(), streams, os.Args[1:]))
