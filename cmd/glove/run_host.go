@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"gloved.dev/cmd/internal/localrun"
 	"gloved.dev/cmd/internal/ui"
 	"gloved.dev/rpc"
 	"gloved.dev/runtime/cgroup"
@@ -69,6 +70,9 @@ func (a *app) unenforceable(cause error) error {
 	return failure
 }
 
+// execStep is the runtime's name for becoming the command, the last step of a start.
+const execStep = "exec"
+
 // explain turns a failure of the protocol into what a person can act on: a prerequisite
 // that this host lacks, if there is one, else the server's answer with what gloved's
 // own log says about it.
@@ -82,6 +86,11 @@ func (r *runner) explain(code string, err error) error {
 		failure.Message = refused.Message
 		if step, ok := refused.Data["step"].(string); ok {
 			failure.Message += " (step " + step + ")"
+			if step == execStep {
+				return &ui.Error{Code: "command_not_executable", Exit: localrun.ExitNotExecutable, Err: err,
+					Message: r.job.Executable + " cannot be executed: it is no program of this machine, or what it is loaded with is not there inside",
+					Next:    "file " + quote(r.job.Executable) + " tells what it is; ldd what it needs"}
+			}
 		}
 	}
 	failure.Detail = r.state.Complaints()

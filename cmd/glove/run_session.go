@@ -243,9 +243,28 @@ func (r *runner) start(ctx context.Context) error {
 	case r.ended = <-r.signals:
 		// A monitor that loses its gloved before the start is complete undoes it.
 		r.gloved.Kill()
-		<-failed
+		_ = <-failed // what it says of the connection that we cut is no news
+		if err := r.undone(ctx); err != nil {
+			return err
+		}
 		return &ui.Error{Code: "interrupted", Message: "stopped before the command had begun; nothing ran", Exit: signalStatus(r.ended)}
 	}
+}
+
+// undone makes sure that a start which was cut off at its very end leaves nothing
+// running either: another gloved looks, and stops what there is.
+func (r *runner) undone(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
+	defer cancel()
+	_ = r.conn().Close() // its gloved was killed
+	if err := r.connect(ctx); err != nil {
+		return err
+	}
+	rec, err := r.conn().SessionStatus(ctx, r.id)
+	if err != nil || rec.State != "running" && rec.State != "stopping" {
+		return nil // it was never created, or it is over
+	}
+	return r.stop(ctx)
 }
 
 func (r *runner) launch(ctx context.Context) error {

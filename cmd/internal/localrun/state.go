@@ -184,7 +184,7 @@ func (s *State) Complaints() []string {
 		switch {
 		case entry.Level == "ERROR":
 			out = append(out, strings.TrimSuffix(entry.Msg+": "+entry.Error, ": "))
-		case entry.Cause != "":
+		case entry.Cause != "" && (len(out) == 0 || !strings.HasSuffix(out[len(out)-1], entry.Cause)):
 			out = append(out, entry.Cause)
 		}
 	}
