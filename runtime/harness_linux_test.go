@@ -55,10 +55,16 @@ var generous = policy.Limits{CPUTimeMS: 20_000, MemoryBytes: 256 << 20, PIDs: 64
 // newWorld makes state whose policy runs argv under limits.
 func newWorld(t testing.TB, limits policy.Limits, argv ...string) *world {
 	t.Helper()
+	return newWorldAt(t, t.TempDir(), limits, argv...)
+}
+
+// newWorldAt is newWorld in a given, fresh directory.
+func newWorldAt(t testing.TB, dir string, limits policy.Limits, argv ...string) *world {
+	t.Helper()
 	if err := host.Usable(host.Checks(t.Context())); err != nil {
 		require.Skip(t, "managed sessions cannot run here: "+err.Error())
 	}
-	w := &world{t: t, dir: t.TempDir()}
+	w := &world{t: t, dir: dir}
 	for _, d := range []string{"state", "root", "work"} {
 		must(t, os.Mkdir(filepath.Join(w.dir, d), 0o700))
 	}

@@ -228,4 +228,3 @@ func resident(t testing.TB, dir string) (rss, pss float64) {
 	}
 	return rss, pss
 }
-

@@ -45,6 +45,10 @@ func (e *Executor) settle(ctx context.Context, h *handle) error {
 		if err := c.Finish(ctx); err != nil {
 			e.Log.Warn("monitor did not take its leave", "session", h.id, "error", err)
 		}
+	} else if err := e.destroyGroup(ctx, rec); err != nil {
+		// Its monitor died between its outcome and its tidying up. What will not
+		// go now is swept, or reported, by the next Reconcile.
+		e.Log.Error("left behind", "session", h.id, "error", err)
 	}
 	e.mu.Lock()
 	delete(e.live, h.id)

@@ -28,15 +28,8 @@ func (e *Executor) Stop(ctx context.Context, key, id string) (session.Record, er
 		}
 		return rec, &Error{Code: CodeMonitor, Err: errors.New("the session was not adopted")}
 	}
-	if rec.State == session.Running {
-		if _, err := e.Store.MarkStopping(ctx, session.ProcessRequest{
-			IdempotencyKey: stopKey(key), SessionID: id, Process: *rec.Process,
-		}); err != nil && session.CodeOf(err) != session.InvalidState {
-			return rec, err // unless it ended, or another stop came first
-		}
-		if err := crashpoint.At(e.Root, crashpoint.StopStopping); err != nil {
-			return rec, err
-		}
+	if err := e.markStopping(ctx, h, key); err != nil {
+		return rec, err
 	}
 	if err := e.stop(ctx, h); err != nil {
 		return rec, err
@@ -50,6 +43,24 @@ func (e *Executor) Stop(ctx context.Context, key, id string) (session.Record, er
 		return rec, ctx.Err()
 	}
 	return e.Store.Get(id)
+}
+
+// markStopping records that the session is being stopped, unless somebody else
+// did, or it has ended. Never while its end is being written: the receipt and
+// the record must agree on what came last.
+func (e *Executor) markStopping(ctx context.Context, h *handle, key string) error {
+	h.settling.Lock()
+	defer h.settling.Unlock()
+	rec, err := e.Store.Get(h.id)
+	if err != nil || rec.State != session.Running || h.over() {
+		return err
+	}
+	if _, err := e.Store.MarkStopping(ctx, session.ProcessRequest{
+		IdempotencyKey: stopKey(key), SessionID: h.id, Process: *rec.Process,
+	}); err != nil {
+		return err
+	}
+	return crashpoint.At(e.Root, crashpoint.StopStopping)
 }
 
 // stop asks the session's monitor to end it, over a new connection should the
