@@ -202,13 +202,29 @@ func (p *Policy) explainLaunch(x *TemplateExplanation, t Template) {
 		x.obstacle(e.PolicyPointer, text)
 	}
 	if t.Launch.Discovery == "" {
-		if _, err := p.env.Identify(t.Launch.ExecutablePath); pathwalk.Code(err) == pathwalk.CodeNotFound {
-			x.obstacle(x.Pointer+"/launch/executable_path", "the executable does not exist")
+		if why := p.pinnedObstacle(t.Launch.ExecutablePath); why != "" {
+			x.obstacle(x.Pointer+"/launch/executable_path", why)
 		}
 	}
 	if adapter.NeedsAdoption && t.Adoption == nil {
 		x.obstacle(x.Pointer, "runtime "+t.RuntimeID+" launches with adopted extensions only")
 	}
+}
+
+// pinnedObstacle says why a pinned executable could not be started as things are; "" when
+// nothing is known against it. A start opens the path without following links.
+func (p *Policy) pinnedObstacle(path string) string {
+	const format, regular, executable = 0o170000, 0o100000, 0o111
+	id, err := p.env.Identify(path)
+	switch {
+	case pathwalk.Code(err) == pathwalk.CodeNotFound:
+		return "the executable does not exist"
+	case pathwalk.Code(err) == pathwalk.CodeSymlink:
+		return "a component of the path is a symbolic link, which a start never follows: pin the real path, as glove policy generate prints it"
+	case err == nil && id.Mode&format == regular && id.Mode&executable == 0:
+		return "the file is not executable"
+	}
+	return ""
 }
 
 func (p *Policy) explainPaths(x *TemplateExplanation, t Template) {

@@ -311,3 +311,24 @@ func TestErrorTexts(t *testing.T) {
 		t.Error("errors.Is matches another reason")
 	}
 }
+
+// What a start would stumble over is said before anybody tries one.
+func TestPinnedObstacle(t *testing.T) {
+	const path = "/bin/agent"
+	for _, test := range []struct {
+		name string
+		host fakeHost
+		want string // part of the obstacle; "" for none
+	}{
+		{"executable", fakeHost{objects: map[string]pathwalk.Identity{path: {Mode: 0o100755}}}, ""},
+		{"not executable", fakeHost{objects: map[string]pathwalk.Identity{path: {Mode: 0o100644}}}, "not executable"},
+		{"absent", fakeHost{errs: map[string]error{path: &pathwalk.Error{Code: pathwalk.CodeNotFound}}}, "does not exist"},
+		{"through a link", fakeHost{errs: map[string]error{path: &pathwalk.Error{Code: pathwalk.CodeSymlink}}}, "real path"},
+		{"unknown", fakeHost{errs: map[string]error{path: &pathwalk.Error{Code: pathwalk.CodeIO}}}, ""},
+	} {
+		p := &Policy{env: test.host.env()}
+		if got := p.pinnedObstacle(path); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, want one with %q", test.name, got, test.want)
+		}
+	}
+}

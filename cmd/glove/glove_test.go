@@ -33,6 +33,22 @@ func TestEveryCommandHasAnExampleAndAShortText(t *testing.T) {
 	visit(testApp(&out, &errs).root())
 }
 
+func TestNoFlagHasTwoDefaults(t *testing.T) {
+	var out, errs bytes.Buffer
+	var visit func(*cobra.Command)
+	visit = func(command *cobra.Command) {
+		for line := range strings.Lines(command.LocalFlags().FlagUsages()) {
+			if strings.Count(line, "(default") > 1 {
+				t.Errorf("%s: %s", command.CommandPath(), line)
+			}
+		}
+		for _, child := range command.Commands() {
+			visit(child)
+		}
+	}
+	visit(testApp(&out, &errs).root())
+}
+
 func TestNoColorWithoutATerminal(t *testing.T) {
 	var out, errs bytes.Buffer
 	a := testApp(&out, &errs)
