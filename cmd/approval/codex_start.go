@@ -32,6 +32,7 @@ There is no way to run it unconfined. A system without the mechanism refuses
 (sandbox-unsupported). Standard output and error of the command are one stream.`,
 		Example: "  approval codex start --manifest /opt/approval-codex/instances/team.json\n" +
 			"  approval codex start --manifest /opt/approval-codex/instances/team.json -- sh",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) error {
 			if len(args) > 0 && command.ArgsLenAtDash() != 0 {
 				return ui.Usage("the command comes after --")
