@@ -2,6 +2,10 @@ package daemon
 
 import (
 	"errors"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"gloved.dev/internal/ident"
 	"gloved.dev/internal/safefile"
@@ -61,14 +65,16 @@ func loadConfig(path string) (Options, error) {
 		options.SessionUIDs = *file.SessionUIDs
 	}
 	spell := speller(path)
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(data, &members); err != nil {
+		return Options{}, configFault(path, err)
+	}
 	for _, f := range flags {
 		value := *f.value(&options)
-		if value != "" && !ident.AbsPath(value) {
+		// An empty member asks for a component as much as any other value does.
+		if given := members[spell(f.name)] != nil; given && !ident.AbsPath(value) {
 			return Options{}, usage("write the whole path, from / on", "%s: /%s is not an absolute, normal path", path, spell(f.name))
 		}
-	}
-	if options.RuntimeDir == "" {
-		return Options{}, usage("", "%s: /runtime_directory must not be empty", path)
 	}
 	return options, nil
 }
@@ -85,7 +91,10 @@ func configFault(path string, err error) error {
 	case strictjson.CodeDuplicateName:
 		next = "keep one of the two"
 	case strictjson.CodeMissing:
-		next = "add the member; schema_version, persistent_service, runtime_directory, audit_key and receipt_journal are required"
+		next = "add the member"
+		if strings.Count(fault.Pointer, "/") == 1 {
+			next += "; schema_version, persistent_service, runtime_directory, audit_key and receipt_journal are required"
+		}
 	}
 	return usage(next, "%s: %v", path, fault)
 }

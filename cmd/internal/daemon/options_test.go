@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -116,6 +117,31 @@ func TestSocketAdvice(t *testing.T) {
 	for code, advised := range map[string]bool{transport.CodeSocketForeign: true, transport.CodeSocketInUse: true, transport.CodeSecret: false} {
 		if got := socketAdvice(fmt.Errorf("x: %w", &transport.Error{Code: code})); (got != "") != advised {
 			t.Errorf("%s: advice %q", code, got)
+		}
+	}
+}
+
+// What asks for a component is never ignored: an empty path is refused like a relative one.
+func TestConfigRefusesEmptyPaths(t *testing.T) {
+	const base = `"schema_version":1,"persistent_service":false,"runtime_directory":"/r","audit_key":"/k","receipt_journal":"/j"`
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // an owner directory
+		t.Fatal(err)
+	}
+	for document, want := range map[string]string{
+		"{" + base + "}":                           "",
+		"{" + base + `,"session_policy":""}`:       "/session_policy is not an absolute",
+		"{" + base + `,"session_policy":"x"}`:      "/session_policy is not an absolute",
+		strings.Replace("{"+base+"}", "/r", "", 1): "/runtime_directory is not an absolute",
+		strings.Replace("{"+base+"}", "/j", "", 1): "/receipt_journal is not an absolute",
+	} {
+		path := filepath.Join(dir, "config.json")
+		if err := os.WriteFile(path, []byte(document), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := loadConfig(path)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", document, err, want)
 		}
 	}
 }
