@@ -71,6 +71,7 @@ func (a *app) commands() []*cobra.Command {
 		grouped(groupOther, a.initCommand()),
 		grouped(groupDecide, a.queueCommand()),
 		grouped(groupDecide, a.showCommand()),
+		grouped(groupDecide, a.watchCommand()),
 		grouped(groupDecide, a.grantCommand()),
 		grouped(groupDecide, a.rejectCommand()),
 		grouped(groupDecide, a.revokeCommand()),
