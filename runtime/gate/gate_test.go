@@ -446,6 +446,17 @@ func TestReq061Autonomous(t *testing.T) {
 	s.wantEvents(2, "task.registered", "execution.started", "execution.completed")
 }
 
+// TestSupervisedLive: no draw can be made here, so every action is asked, and granted as a manual one.
+func TestSupervisedLive(t *testing.T) {
+	s := newSite(t, "classes: {a.b: {autonomy: supervised-live, live_rate: 0.01}}")
+	key := s.declare("t", "a.b", reversible)
+	s.refuses(s.start(key, "", ""), CodeNotGranted)
+	s.must(s.ask(key, ""))
+	token, err := s.grant(key)
+	s.must(err)
+	s.must(s.start(key, token, ""))
+}
+
 // TestReq062Floor: an autonomous rule without allow_irreversible still asks when nothing can be
 // taken back.
 func TestReq062Floor(t *testing.T) {
@@ -606,6 +617,14 @@ func TestReq018To024Attestation(t *testing.T) {
 	detail(s.start(key, "", ""), AttestationMismatch)
 	s.must(os.Remove(path))
 	detail(s.ask(key, ""), AttestationNoFile)
+	write(original)
+	forged, err := s.Log().Append(context.Background(), nil, alog.Draft{Event: alog.PolicyUpdated, Actor: agent,
+		Payload: attestPayload{PolicyPath: "APPROVAL.md", SHA256: s.Document().SHA256}})
+	s.must(err)
+	detail(s.ask(key, ""), AttestationMismatch)
+	if v, _ := s.View(); v.Attests.Seq >= forged.Seq {
+		t.Error("an agent attested the policy")
+	}
 	write(original)
 	s.attest()
 	s.must(s.start(key, "", ""))

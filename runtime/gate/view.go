@@ -136,7 +136,8 @@ func (v *View) add(r *alog.Record) {
 		v.register(r)
 	case alog.PolicyUpdated:
 		var p attestPayload
-		if r.Decode(&p) == nil && p.SHA256 != "" {
+		// A record that no person wrote attests nothing, whoever wrote it.
+		if alog.IsHuman(r.Actor) && r.Decode(&p) == nil && p.SHA256 != "" {
 			v.Attests = r
 		}
 	}
