@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -97,12 +98,29 @@ func (h *house) serve() {
 			h.t.Fatalf("gloved does not answer: %v", err)
 		}
 	}
-	h.t.Cleanup(func() { must(h.t, h.client.Close()) })
+	h.t.Cleanup(func() {
+		h.empty()
+		must(h.t, h.client.Close())
+	})
 	ctx := h.t.Context()
 	page, err := h.client.PageReceipts(ctx, wire.Anchor{KeyID: h.client.Hello().Capabilities.ReceiptAudit.KeyID, HeadHMAC: strings.Repeat("0", 64)}, 1)
 	must(h.t, err)
 	_, err = h.client.AcknowledgeReceipts(ctx, "ack", page.LocalAnchor)
 	must(h.t, err)
+}
+
+// empty stops what a failed test left running: sessions outlive their gloved.
+func (h *house) empty() {
+	ctx := context.WithoutCancel(h.t.Context())
+	list, err := h.client.ListSessions(ctx, &wire.ListSessionsParams{})
+	must(h.t, err)
+	for _, s := range list.Sessions {
+		if s.State == "running" || s.State == "stopping" {
+			if _, err := h.client.StopSession(ctx, "empty-"+s.SessionID, s.SessionID); err != nil {
+				h.t.Error(err)
+			}
+		}
+	}
 }
 
 // start runs a session of that id.

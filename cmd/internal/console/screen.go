@@ -96,8 +96,14 @@ func (c *clamp) filter(data []byte) []byte {
 	return c.out
 }
 
-// Close ends the emulation.
-func (s *Screen) Close() error { return s.emulator.Close() }
+// Close ends the emulation: the emulator's answers end, and with them who reads them.
+// Its own Close must not be called beside a Read.
+func (s *Screen) Close() error {
+	if answers, ok := s.emulator.InputPipe().(io.Closer); ok {
+		return answers.Close()
+	}
+	return nil
+}
 
 // Paint returns what makes a terminal of the screen's size show it, modes and cursor
 // included.
