@@ -67,7 +67,11 @@ func (a *app) run(ctx context.Context, request *localrun.Request, flags *runFlag
 	r.notes()
 	// From here on there is something to clean up: signals are ours.
 	r.signals = make(chan os.Signal, 8)
-	signal.Notify(r.signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	for _, s := range []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
+		if !signal.Ignored(s) { // nohup, or a shell's background job: it stays so
+			signal.Notify(r.signals, s)
+		}
+	}
 	signal.Ignore(unix.SIGPIPE) // a reader that left is noticed by the failed write
 	r.sweep(ctx)
 	if r.state, err = localrun.NewState(job, a.getenv("XDG_RUNTIME_DIR")); err != nil {

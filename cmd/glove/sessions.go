@@ -101,7 +101,7 @@ func (a *app) completeSessions(f *connectFlags) func(*cobra.Command, []string, s
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		defer func() { _ = c.close() }() // there is nobody to tell
+		defer func() { _ = c.close() }()      // there is nobody to tell
 		list, _ := allSessions(ctx, c.client) // nothing to complete with, then
 		ids := make([]string, len(list))
 		for i, s := range list {

@@ -21,6 +21,13 @@ const nobody = 65534
 // asNobody runs glove as nobody, in the control groups of those directories.
 func asNobody(t *testing.T, groups []string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
+	return asNobodyWith(t, groups, func(string) {}, args...)
+}
+
+// asNobodyWith lets furnish put things into the home, which is also the runtime
+// directory and where the PATH begins; it must leave no private state of a run.
+func asNobodyWith(t *testing.T, groups []string, furnish func(home string), args ...string) (stdout, stderr string, status int) {
+	t.Helper()
 	home, err := os.MkdirTemp("/tmp", "glove-nobody-") // t.TempDir's parents are root's alone
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +42,7 @@ func asNobody(t *testing.T, groups []string, args ...string) (stdout, stderr str
 			t.Fatal(err)
 		}
 	}
+	furnish(home)
 	// A shell puts itself into the groups before it gives root up; glove inherits them.
 	script := `for g do case $g in --) shift; break;; esac; echo $$ > "$g/cgroup.procs" || exit 99; shift; done
 		exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"`
@@ -42,7 +50,7 @@ func asNobody(t *testing.T, groups []string, args ...string) (stdout, stderr str
 	argv = append(append(argv, "--", glove()), args...)
 	cmd := exec.Command("sh", argv...)
 	cmd.Dir = project
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + home, "XDG_RUNTIME_DIR=" + home}
+	cmd.Env = []string{"PATH=" + home + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + home, "XDG_RUNTIME_DIR=" + home}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -53,8 +61,8 @@ func asNobody(t *testing.T, groups []string, args ...string) (stdout, stderr str
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	left, err := os.ReadDir(home)
-	if err != nil || len(left) != 1 {
+	left, err := filepath.Glob(filepath.Join(home, "glove-*"))
+	if err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	return out.String(), errs.String(), status
@@ -139,5 +147,25 @@ func TestUnprivilegedWithoutGroups(t *testing.T) {
 	out, _, status = asNobody(t, nil, "doctor")
 	if status != 1 || !strings.Contains(out, "FAILED") || !strings.Contains(out, "fix: ") {
 		t.Errorf("doctor: status %d, output %q", status, out)
+	}
+}
+
+// TestScopeIsAskedForOnce: where a systemd user manager could delegate a group, glove
+// executes itself in a scope of its own, with the command line it was given, and once.
+func TestScopeIsAskedForOnce(t *testing.T) {
+	v1(t)
+	furnish := func(home string) {
+		must(t, os.MkdirAll(filepath.Join(home, "systemd", "private"), 0o755))
+		must(t, os.WriteFile(filepath.Join(home, "systemd-run"), []byte("#!/bin/sh\nprintf '%s\\n' \"$@\"\nwhile [ \"$1\" != -- ]; do shift; done; shift\nexec \"$@\"\n"), 0o755))
+	}
+	out, errs, status := asNobodyWith(t, nil, furnish, "run", "--quiet", "--", "sh", "-c", "exit 3")
+	want := "--user\n--scope\n--quiet\n--collect\n-p\nDelegate=yes\n--\n" + glove() + "\nrun\n--quiet\n--\nsh\n-c\nexit 3\n"
+	// This scope delegates nothing, so that the second glove must say so and not ask again.
+	if out != want || status != 125 || strings.Count(errs, "limits_unenforceable") != 1 {
+		t.Errorf("status %d, output %q, want %q; errors %q", status, out, want, errs)
+	}
+	out, errs, status = asNobodyWith(t, delegated(t), furnish, "run", "--quiet", "--", "sh", "-c", "exit 3")
+	if out != "" || status != 3 {
+		t.Errorf("with groups of its own: status %d, output %q, errors %q", status, out, errs)
 	}
 }
