@@ -122,15 +122,21 @@ func (l *Log) Read() (*Snapshot, error) {
 
 // fill proves r and keeps its records.
 func (s *Snapshot) fill(r io.Reader) error {
-	return journal.WalkSchema(r, Schema, func(e journal.Entry) error {
-		rec, why := parse(e.Clone())
-		if why != "" {
-			return errors.New(why)
-		}
-		s.Records = append(s.Records, rec)
+	var p parser
+	return journal.WalkSchema(r, p.schema, func(e journal.Entry) error {
+		s.Records = append(s.Records, p.record)
 		s.Head = e.Head()
 		return nil
 	})
+}
+
+// A parser keeps what the schema read, so that a record is read once. Its
+// record shares nothing with the journal's buffers.
+type parser struct{ record Record }
+
+func (p *parser) schema(e journal.Entry) (why string) {
+	p.record, why = parse(e)
+	return why
 }
 
 func openLog(path string) (*os.File, error) {

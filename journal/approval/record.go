@@ -64,58 +64,49 @@ func (r Record) Decode(v any) error {
 	return nil
 }
 
-// wire is a whole record as it is read. Pointers tell absent from empty.
+// wire is a whole record as it is read. The optional members are raw, to tell
+// absent from null and empty.
 type wire struct {
-	Seq       uint64         `json:"seq"`
-	TS        string         `json:"ts"`
+	Seq       jsontext.Value `json:"seq"`
+	TS        jsontext.Value `json:"ts"`
 	Event     Event          `json:"event"`
 	Actor     string         `json:"actor"`
-	Alg       string         `json:"alg"`
-	Hash      string         `json:"hash"`
-	Prev      *string        `json:"prev"`
-	Task      *string        `json:"task"`
-	ActionKey *string        `json:"action_key"`
-	Channel   *string        `json:"channel"`
-	Daemon    *string        `json:"daemon"`
+	Alg       jsontext.Value `json:"alg"`
+	Hash      jsontext.Value `json:"hash"`
+	Prev      jsontext.Value `json:"prev"`
+	Task      jsontext.Value `json:"task"`
+	ActionKey jsontext.Value `json:"action_key"`
+	Channel   jsontext.Value `json:"channel"`
+	Daemon    jsontext.Value `json:"daemon"`
 	Payload   jsontext.Value `json:"payload"`
 }
-
-// optional are the members that are absent or a non-empty string.
-var optional = []string{"task", "action_key", "channel", "daemon"}
 
 var daemonID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // parse reads a proven record and judges it by the schema; why is "" when it
-// is good.
+// is good. The journal has judged its own members before.
 func parse(e journal.Entry) (r Record, why string) {
-	raw, ok := decodeMembers(e.Canonical())
-	if !ok {
-		return Record{}, "it is no JSON object"
-	}
-	for _, name := range optional {
-		if why := raw.text(name, false); why != "" {
-			return Record{}, why
-		}
-	}
-	if p, there := raw["payload"]; there && p.Kind() != '{' {
-		return Record{}, "payload must be an object"
-	}
 	var w wire
 	if err := json.Unmarshal(e.Canonical(), &w, json.RejectUnknownMembers(true)); err != nil {
 		return Record{}, "a member is unknown or of the wrong type: " + err.Error()
 	}
-	r = Record{
-		Seq: e.Seq, TS: e.TS, Event: w.Event, Actor: w.Actor, Task: value(w.Task), ActionKey: value(w.ActionKey),
-		Channel: value(w.Channel), Daemon: value(w.Daemon), Payload: w.Payload, Prev: e.Prev, Hash: e.Hash,
+	r = Record{Seq: e.Seq, TS: e.TS, Event: w.Event, Actor: w.Actor, Payload: w.Payload, Prev: e.Prev, Hash: e.Hash}
+	for _, m := range []struct {
+		name string
+		raw  jsontext.Value
+		into *string
+	}{{"task", w.Task, &r.Task}, {"action_key", w.ActionKey, &r.ActionKey}, {"channel", w.Channel, &r.Channel}, {"daemon", w.Daemon, &r.Daemon}} {
+		if m.raw == nil {
+			continue
+		}
+		if m.raw.Kind() != '"' || json.Unmarshal(m.raw, m.into) != nil || *m.into == "" {
+			return Record{}, m.name + " must be a non-empty string"
+		}
+	}
+	if w.Payload != nil && w.Payload.Kind() != '{' {
+		return Record{}, "payload must be an object"
 	}
 	return r, judge(&r)
-}
-
-func value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 // judge holds a record to the rules of its event.
