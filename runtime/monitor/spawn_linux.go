@@ -102,7 +102,7 @@ func command(exe, link *os.File, unprivileged bool) *exec.Cmd {
 	}
 	return &exec.Cmd{
 		Path: fmt.Sprintf("/proc/self/fd/%d", exe.Fd()), Args: []string{roleName}, Dir: "/",
-		Env:        append(sandbox.RoleEnv(), "GOTRACEBACK=single"),
+		Env:        append(sandbox.RoleEnv(), "GOMAXPROCS=2", "GOTRACEBACK=single"),
 		ExtraFiles: []*os.File{link}, SysProcAttr: attr,
 	}
 }

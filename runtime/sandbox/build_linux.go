@@ -20,6 +20,7 @@ type builder struct {
 	devices map[string]int
 	slave   *os.File
 	launch  int // launch's pid in the session
+	door    int // where launch waits for its terminal
 }
 
 // buildMain makes the room, starts launch and turns into the keeper.
@@ -31,6 +32,7 @@ func buildMain() {
 		b.spec, err = readSpec(fdSpec)
 		return err
 	})
+	b.step(stepLaunch, b.startLaunch)
 	b.step(stepPrivate, makePrivate)
 	b.step(stepSystem, b.gatherSystem)
 	b.step(stepRoot, b.makeRoot)
@@ -44,7 +46,6 @@ func buildMain() {
 	b.step(stepHostname, func() error { return unix.Sethostname([]byte(b.spec.Hostname)) })
 	b.step(stepLoopback, raiseLoopback)
 	b.step(stepTerminal, b.openTerminal)
-	b.step(stepLaunch, b.startLaunch)
 	b.step(stepInit, b.becomeKeeper)
 }
 
@@ -101,7 +102,8 @@ func raiseLoopback() error {
 
 // openTerminal opens the session's PTY in the session's own devpts, so that tty(1)
 // names a device that exists inside, sets the size before anything can ask for it,
-// and hands the master out.
+// and hands both ends out: the slave to launch, which thereby learns that the room
+// is ready, and the master to the caller.
 func (b *builder) openTerminal() error {
 	master, slave, err := pty.Open()
 	if err != nil {
@@ -118,17 +120,33 @@ func (b *builder) openTerminal() error {
 		return err
 	}
 	b.slave = slave
+	err = retry(func() error {
+		return unix.Sendmsg(b.door, []byte{0}, unix.UnixRights(int(slave.Fd())), nil, unix.MSG_NOSIGNAL)
+	})
+	if err != nil {
+		return at("launch", err)
+	}
+	if err := unix.Close(b.door); err != nil {
+		return err
+	}
 	return b.send(message{Kind: msgTerminal}, int(master.Fd()))
 }
 
-// startLaunch starts launch on the terminal, in a session of its own. Its
-// descriptors 3 and 4 are its socket and the spec.
+// startLaunch starts launch in a session of its own. It comes first, because a
+// process of ours takes a while to be up: meanwhile the room is built. launch
+// touches nothing until it is handed the terminal; pivot takes its root along.
 func (b *builder) startLaunch() error {
-	tty := b.slave.Fd()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	b.door = pair[0]
+	defer unix.Close(pair[1])
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{roleLaunch}, &syscall.ProcAttr{
+		Dir:   "/",
 		Env:   RoleEnv(),
-		Files: []uintptr{tty, tty, tty, fdLaunch, fdSpec},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0},
+		Files: []uintptr{0, 1, 2, launchSocket: fdLaunch, launchSpec: fdSpec, launchDoor: uintptr(pair[1])},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"slices"
 	"syscall"
 	"unsafe"
@@ -12,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors launch is born with, besides the terminal.
+// Descriptors launch is born with, besides init's standard three.
 const (
 	launchSocket = 3
 	launchSpec   = 4
+	launchDoor   = 5 // from init, by which the terminal comes
 )
 
 // launchMain confines its own thread and executes the harness from it. Threads of
@@ -31,8 +33,10 @@ func launchMain() {
 	in.step(stepHold, func() error { return in.send(message{Kind: msgHello}) })
 	in.expect(msgHold)
 	in.step(stepHold, func() error { return in.send(message{Kind: msgHeld}) })
+	filter := seccomp.Compile(seccomp.Policy{Inet: in.spec.Loopback}) // while the room is built
+	in.step(stepTerminal, takeTerminal)
 	in.expect(msgConfine)
-	report := in.confine()
+	report := in.confine(filter)
 	in.step(stepReport, func() error { return in.send(report) })
 	in.expect(msgExec)
 	in.step(stepExec, func() error {
@@ -41,8 +45,44 @@ func launchMain() {
 	})
 }
 
+// takeTerminal waits until init has built the room, and makes the terminal it sends
+// the controlling one and the standard three descriptors. A silent end means that
+// init is gone, and this process with it.
+func takeTerminal() error {
+	var none [1]byte
+	oob := make([]byte, unix.CmsgSpace(4))
+	var n, oobn int
+	err := retry(func() (err error) {
+		n, oobn, _, _, err = unix.Recvmsg(launchDoor, none[:], oob, unix.MSG_CMSG_CLOEXEC)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return syscall.EPIPE
+	}
+	list, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(list) != 1 {
+		return syscall.EPROTO
+	}
+	fds, err := unix.ParseUnixRights(&list[0])
+	if err != nil || len(fds) != 1 {
+		return syscall.EPROTO
+	}
+	for std := range 3 {
+		if err := unix.Dup3(fds[0], std, 0); err != nil {
+			return err
+		}
+	}
+	if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
+		return err
+	}
+	return errors.Join(unix.Close(fds[0]), unix.Close(launchDoor))
+}
+
 // confine makes everything the harness inherits what it should be, and proves it.
-func (in *inner) confine() message {
+func (in *inner) confine(filter seccomp.Program) message {
 	report := message{Kind: msgReport}
 	// In a cgroup namespace of its own the session sees its cgroup as the root.
 	in.step(stepCgroupNS, func() error { return unix.Unshare(unix.CLONE_NEWCGROUP) })
@@ -62,12 +102,11 @@ func (in *inner) confine() message {
 		return unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
 	})
 	in.step(stepFilter, func() error {
-		p := seccomp.Compile(seccomp.Policy{Inet: in.spec.Loopback})
-		report.Filter = p.Digest()
+		report.Filter = filter.Digest()
 		if in.spec.Knobs.NoFilter {
 			return nil
 		}
-		return p.Load()
+		return filter.Load()
 	})
 	in.step(stepProbe, func() error {
 		report.Probes = probe.Run()

@@ -8,16 +8,17 @@ import "gloved.dev/runtime/sandbox/probe"
 //
 //	caller                          init                        launch
 //	  │ (clone; spec, sockets and mounts are descriptors it inherits)
-//	  │                               │ builds the root, pivots
-//	  │ ◀── terminal + PTY master ─── │
 //	  │                               │ ── fork, exec ─────────────▶ │
 //	  │ ◀───────────────────────────────────────────────── hello ── │
-//	  │  opens a pidfd                                               │
-//	  │ ── hold ───────────────────────────────────────────────────▶ │
-//	  │ ◀────────────────────────────────────────────────── held ── │
+//	  │  opens a pidfd                │                              │
+//	  │ ── hold ──────────────────────┼────────────────────────────▶ │
+//	  │ ◀─────────────────────────────┼──────────────────── held ── │
 //	  │  same pid, alive throughout: the pidfd is launch's           │
-//	  │  Hooks.Placed                 │ drops everything, execs itself
-//	  │ ◀── ready ─────────────────── │
+//	  │  Hooks.Placed                 │ builds the root, pivots      │
+//	  │                               │ ── terminal ───────────────▶ │
+//	  │ ◀── terminal + PTY master ─── │                              │
+//	  │                               │ drops everything             │
+//	  │ ◀── ready ─────────────────── │                              │
 //	  │ ── confine ────────────────────────────────────────────────▶ │
 //	  │                               │         confines itself, probes
 //	  │ ◀──────────────────────────────────────── report | failed ── │
@@ -137,9 +138,9 @@ const (
 // Steps lists the names of all set-up steps in the order they happen.
 func Steps() []string {
 	return []string{
-		stepConfig, stepExecutable, stepSpawn, stepSpec, stepPrivate, stepSystem, stepRoot, stepSkeleton, stepEtc,
+		stepConfig, stepExecutable, stepSpawn, stepSpec, stepLaunch, stepHold, stepPlace, stepPrivate, stepSystem, stepRoot, stepSkeleton, stepEtc,
 		stepDev, stepProc, stepMounts, stepPivot, stepSeal, stepHostname, stepLoopback, stepTerminal,
-		stepLaunch, stepInit, stepHold, stepPlace, stepCgroupNS, stepWorkDir, stepLimits, stepSignals,
+		stepInit, stepCgroupNS, stepWorkDir, stepLimits, stepSignals,
 		stepCaps, stepLandlock, stepFDs, stepFilter, stepProbe, stepReport, stepExec,
 	}
 }

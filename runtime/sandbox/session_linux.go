@@ -132,17 +132,9 @@ func begin(c *Config, exe *os.File) (*Session, error) {
 
 // setUp is the caller's side of the handshake; see proto.go.
 func (s *Session) setUp(ctx context.Context, c *Config, h Hooks) error {
-	m, err := s.next(ctx, s.control, stepTerminal, msgTerminal)
-	if err != nil {
-		return err
-	}
-	if len(m.files) != 1 {
-		m.close()
-		return &StepError{Step: stepTerminal, Errno: syscall.EPROTO}
-	}
-	s.terminal = m.files[0]
+	var err error
 	if s.init.StartTicks, err = startTicks(s.init.PID); err != nil {
-		return stepError(stepTerminal, err)
+		return stepError(stepSpawn, err)
 	}
 	if err := s.hold(ctx); err != nil {
 		return err
@@ -155,6 +147,15 @@ func (s *Session) setUp(ctx context.Context, c *Config, h Hooks) error {
 	if c.knobs.FailStep == stepPlace {
 		return stepError(stepPlace, at("injected", syscall.EIO))
 	}
+	m, err := s.next(ctx, s.control, stepTerminal, msgTerminal)
+	if err != nil {
+		return err
+	}
+	if len(m.files) != 1 {
+		m.close()
+		return &StepError{Step: stepTerminal, Errno: syscall.EPROTO}
+	}
+	s.terminal = m.files[0]
 	if _, err := s.next(ctx, s.control, stepInit, msgReady); err != nil {
 		return err
 	}

@@ -84,9 +84,10 @@ func spawn(c *Config, files []*os.File) (*os.Process, *os.File, error) {
 }
 
 // RoleEnv is the environment of every process that plays a role of ours: only
-// what its Go runtime reads. It is told how many processors to use and not to
-// look for limits in /proc/self/mountinfo and the control groups, which is a
-// measurable part of its start (containermaxprocs, Go 1.25).
+// what its Go runtime reads. It is told to use one processor, of which none has
+// work for more, and not to look for limits in /proc/self/mountinfo and the
+// control groups: both are measurable parts of its start (containermaxprocs is of
+// Go 1.25).
 func RoleEnv() []string {
-	return []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0"}
+	return []string{"GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
 }
