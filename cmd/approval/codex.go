@@ -276,6 +276,7 @@ Model Context Protocol server. There are no other arguments: everything that dec
 the manifest.`,
 		Example:            "  approval codex serve --manifest /opt/approval-codex/instances/team.json",
 		DisableFlagParsing: true,
+		Args:               cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) error {
 			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
 				return command.Help()
