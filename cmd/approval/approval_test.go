@@ -446,3 +446,22 @@ func TestShowOtherPayloads(t *testing.T) {
 	d.want(1, "show key", "payload-unavailable", "hash-mismatch", "do not grant")
 	d.want(1, "show other", "action-not-registered")
 }
+
+// TestReq107NoBroadServer: the one server that the program has is `codex serve`, so that no other
+// tool list can come to publish what it publishes.
+func TestReq107NoBroadServer(t *testing.T) {
+	var servers []string
+	var visit func(*cobra.Command)
+	visit = func(command *cobra.Command) {
+		if name := command.Name(); name == "serve" || name == "mcp" {
+			servers = append(servers, command.CommandPath())
+		}
+		for _, child := range command.Commands() {
+			visit(child)
+		}
+	}
+	visit(newApp(&ui.Streams{}).root())
+	if strings.Join(servers, ", ") != "approval codex serve" {
+		t.Errorf("servers: %v", servers)
+	}
+}
