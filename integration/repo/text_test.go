@@ -13,7 +13,7 @@ import (
 
 // allowed are the names at the top of the repository.
 var allowed = []string{
-	"cmd", "rpc", "runtime", "journal", "policy", "testdata", "integration", "internal",
+	"cmd", "rpc", "runtime", "journal", "policy", "testdata", "integration", "internal", "docs",
 	"go.mod", "go.sum", "justfile", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md",
 	".ci", ".golangci.yml", ".gitignore", ".git",
 }

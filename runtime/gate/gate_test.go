@@ -585,8 +585,8 @@ func TestReq064Loop(t *testing.T) {
 	run("k6", 0)
 }
 
-// TestReq018To024Attestation: only the bytes that people attested last decide.
-func TestReq018To024Attestation(t *testing.T) {
+// TestReq018And019And024Attestation: only the bytes that people attested last decide.
+func TestReq018And019And024Attestation(t *testing.T) {
 	s := newSite(t, "")
 	s.policy("classes: {a.b: {autonomy: autonomous, allow_irreversible: true}}")
 	path := filepath.Join(s.dir, "APPROVAL.md")
