@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -80,6 +81,7 @@ type attachment struct {
 	screen   *console.Screen
 	feed     *console.Feed
 	conn     *connection
+	left     sync.Once
 }
 
 func (a *app) attach(ctx context.Context, f attachFlags, id string, key byte) (err error) {
@@ -120,7 +122,7 @@ func (t *attachment) join(ctx context.Context) error {
 	defer t.leave()
 	paint := t.screen.Paint()
 	t.screen.Out = t.Out
-	if _, err := t.Out.Write([]byte(paint)); err != nil {
+	if _, err := t.Out.Write([]byte(t.title() + paint)); err != nil {
 		return ui.Failf("output_failed", "%w", err)
 	}
 	if err := t.feed.Follow(ctx, t.conn.client); err != nil {
@@ -205,10 +207,25 @@ func (t *attachment) resize(ctx context.Context, less int) {
 	_ = t.conn.client.Resize(ctx, t.id, max(1, rows-less), columns) // it may just have ended
 }
 
-func (t *attachment) leave() {
-	if text := t.screen.Reset(); text != "" {
-		_, _ = t.Out.Write([]byte(text)) // a terminal that is gone needs no reset
+// title tells in the window's title, which takes no room of the session's, how to leave;
+// untitle brings the old one back (xterm's title stack).
+func (t *attachment) title() string {
+	way := t.keyName + " detaches"
+	switch {
+	case t.view:
+		way = "watching; q leaves"
+	case t.key == 0:
+		way = "no detach key"
 	}
+	return "\x1b[22;2t\x1b]2;" + ui.Printable(t.id) + " (" + way + ")\x1b\\"
+}
+
+const untitle = "\x1b[23;2t"
+
+func (t *attachment) leave() {
+	t.left.Do(func() {
+		_, _ = t.Out.Write([]byte(t.screen.Reset() + untitle)) // a terminal that is gone needs no reset
+	})
 	t.terminal.Restore()
 }
 
@@ -220,6 +237,7 @@ func (t *attachment) restoreOnPanic() {
 }
 
 func (t *attachment) detached(ctx context.Context) error {
+	t.feed.Silence()
 	t.leave()
 	_, _ = t.conn.client.Detach(ctx, t.id, t.feed.Cursor()) // the connection ends in a moment anyway
 	t.Errf("\nglove: detached; the session goes on. To come back: glove sessions attach %s\n", t.id)

@@ -101,6 +101,14 @@ func (f *Feed) write(start int64, data []byte) {
 	_ = f.client.AttachCredit(context.Background(), f.ID, f.cursor)
 }
 
+// Silence throws away whatever comes from now on; when it returns nothing is being
+// written any more.
+func (f *Feed) Silence() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Out = io.Discard
+}
+
 // Ended is closed when the session has ended and all of its output was written.
 func (f *Feed) Ended() <-chan struct{} { return f.ended }
 
