@@ -3,6 +3,7 @@ package monitor
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -52,7 +53,7 @@ func (s *Spares) take() *blank {
 		return nil
 	}
 	now, err := ownMounts()
-	if err != nil || b.isGone() || !bytes.Equal(now, b.mounts) {
+	if err != nil || len(now) == maxMounts || b.isGone() || !bytes.Equal(now, b.mounts) {
 		b.Kill()
 		return nil
 	}
@@ -98,6 +99,17 @@ func (s *Spares) Close() {
 	}
 }
 
+// maxMounts bounds the mount table that is compared; a host with a larger one
+// has no spare.
+const maxMounts = 1 << 20
+
 // ownMounts is the calling process's mount table. It is read before a blank is
 // made, so that a change in between counts as one.
-func ownMounts() ([]byte, error) { return os.ReadFile("/proc/self/mountinfo") }
+func ownMounts() ([]byte, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxMounts))
+}
