@@ -315,8 +315,10 @@ func compare(before, after inventory) string {
 		b, a []string
 	}{{"processes", before.processes, after.processes}, {"groups", before.groups, after.groups}, {"mounts", before.mounts, after.mounts},
 		{"loops", before.loops, after.loops}, {"files", before.files, after.files}, {"users", before.users, after.users}} {
-		if !slices.Equal(k.b, k.a) {
-			fmt.Fprintf(&out, "%s: %q, were %q\n", k.name, k.a, k.b)
+		// What was there before may be gone: an earlier session's monitor that was
+		// about to leave.
+		if more := slices.DeleteFunc(slices.Clone(k.a), func(x string) bool { return slices.Contains(k.b, x) }); len(more) > 0 {
+			fmt.Fprintf(&out, "%s: %q\n", k.name, more)
 		}
 	}
 	if len(after.fds) > len(before.fds)+spareFDs {
