@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
@@ -99,6 +100,12 @@ func (a *app) runCommand() *cobra.Command {
 
 // completeRun says what may stand where, for the shells.
 func completeRun(command *cobra.Command) {
+	command.ValidArgsFunction = func(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 || word == "" || strings.Contains(word, "/") {
+			return nil, cobra.ShellCompDirectiveDefault // the command's own arguments, or a file
+		}
+		return localrun.Commands(word), cobra.ShellCompDirectiveNoFileComp
+	}
 	for _, name := range []string{"workspace"} {
 		_ = command.MarkFlagDirname(name) // the flag is there
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
 	"gloved.dev/cmd/internal/console"
@@ -136,8 +137,15 @@ func (r *runner) cleanup() error {
 	if err != nil {
 		return ui.Failf("state_left_behind", "%s: %w", dir, err)
 	}
-	r.Errf("glove: kept %s\n", dir)
-	return nil
+	if !r.flags.asJSON {
+		r.Errf("glove: kept %s\n", dir)
+		return nil
+	}
+	line, err := json.Marshal(map[string]string{"kept": dir})
+	if err == nil {
+		r.Errf("%s\n", line)
+	}
+	return err
 }
 
 // conn is the connection of the moment.

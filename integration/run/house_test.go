@@ -24,6 +24,8 @@ type house struct {
 	dir    string
 	client *client.Client
 	plan   policy.PlanV1
+
+	progress chan wire.SessionProgressParams // the latest, of any session
 }
 
 var houseLimits = policy.Limits{CPUTimeMS: 60_000, MemoryBytes: 256 << 20, PIDs: 64, WallTimeMS: 600_000, DiskBytes: 64 << 20, TerminalOutputBytes: 8 << 20}
@@ -31,7 +33,7 @@ var houseLimits = policy.Limits{CPUTimeMS: 60_000, MemoryBytes: 256 << 20, PIDs:
 func newHouse(t *testing.T, argv ...string) *house {
 	t.Helper()
 	usable(t)
-	h := &house{t: t, dir: t.TempDir()}
+	h := &house{t: t, dir: t.TempDir(), progress: make(chan wire.SessionProgressParams, 1)}
 	must(t, os.Chmod(h.dir, 0o700))
 	must(t, os.Mkdir(h.path("root"), 0o700))
 	must(t, os.Mkdir(h.path("work"), 0o700))
@@ -46,7 +48,8 @@ func newHouse(t *testing.T, argv ...string) *house {
 		RuntimeTemplates: []policy.Template{{ID: "t", RuntimeID: "t", AdapterDigest: policy.LaunchDigest(launch), Backend: policy.BackendLinux,
 			AllowedAliases: []string{"work"}, AllowedDestinations: []string{}, Launch: &launch}},
 		PathAliases: []policy.PathAlias{{Alias: "work", HostPath: h.path("work"), TargetPath: "/workspace", MaxTTLSecs: 3600,
-			Access: []policy.AccessEntry{{Access: policy.AccessRead, Materialization: policy.MaterializeBind, Create: policy.CreateNever, Cleanup: policy.CleanupRetain}}}},
+			Access: []policy.AccessEntry{{Access: policy.AccessRead, Materialization: policy.MaterializeBind, Create: policy.CreateNever, Cleanup: policy.CleanupRetain},
+				{Access: policy.AccessEphemeralWrite, Materialization: policy.MaterializeCopy, Create: policy.CreateEmptyDirectory, Cleanup: policy.CleanupRemove, MaxBytes: 16 << 20}}}},
 		Destinations: []policy.Destination{}, ResourceProfiles: []policy.Profile{policy.NewProfile("p", houseLimits)},
 		EgressPolicyIDs: []string{"no-network"}, ToolPolicyIDs: []string{"none"}, SecretHandles: []string{}}
 	raw, err := doc.Canonical()
@@ -87,7 +90,7 @@ func (h *house) serve() {
 	defer tick.Stop()
 	deadline := time.After(patience)
 	for h.client == nil {
-		h.client, err = client.DialRuntimeDir(h.t.Context(), h.path("run"), client.Options{})
+		h.client, err = client.DialRuntimeDir(h.t.Context(), h.path("run"), client.Options{OnNote: h.note})
 		if err == nil {
 			break
 		}
@@ -107,6 +110,19 @@ func (h *house) serve() {
 	must(h.t, err)
 	_, err = h.client.AcknowledgeReceipts(ctx, "ack", page.LocalAnchor)
 	must(h.t, err)
+}
+
+// note keeps the latest progress.
+func (h *house) note(n client.Note) {
+	var p wire.SessionProgressParams
+	if n.Method != wire.NotifySessionProgress || strictjson.Decode(n.Params, &p, strictjson.Limits{}) != nil {
+		return
+	}
+	select {
+	case <-h.progress:
+	default:
+	}
+	h.progress <- p
 }
 
 // empty stops what a failed test left running: sessions outlive their gloved.

@@ -1,8 +1,13 @@
 package run
 
 import (
+	"bytes"
+	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"gloved.dev/policy"
 )
 
 func TestSessionsFromTheCommandLine(t *testing.T) {
@@ -96,5 +101,22 @@ func TestAttachToAFullScreen(t *testing.T) {
 	d.ends(0)
 	if _, _, status := h.glove("sessions", "stop", "s"); status != 0 {
 		t.Errorf("stop: %d", status)
+	}
+}
+
+// TestCopyingIsTold: whoever starts a session hears how much has been copied for it.
+func TestCopyingIsTold(t *testing.T) {
+	h := newHouse(t, "/bin/true")
+	must(t, os.WriteFile(h.path("work/file"), bytes.Repeat([]byte("x"), 4<<20), 0o600))
+	h.plan.PathGrants = []policy.AliasGrant{{Alias: "work", Access: policy.AccessEphemeralWrite, Materialization: policy.MaterializeCopy,
+		MaxBytes: 16 << 20, TTLSecs: 60, Cleanup: policy.CleanupRemove}}
+	h.start("s")
+	select {
+	case p := <-h.progress:
+		if p.SessionID != "s" || p.Bytes < 1 || p.Bytes > 4<<20 || p.Entries > 1 {
+			t.Errorf("told %+v", p)
+		}
+	case <-time.After(patience):
+		t.Error("nothing was told")
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -167,6 +169,48 @@ func TestGlovedKilledInTheMiddle(t *testing.T) {
 	d.expect("end one two")
 	d.expect("glove: exited 0")
 	d.ends(0)
+}
+
+// TestTerminationAtAnyTime: a signal that comes while the session is being prepared ends
+// glove as surely as one that comes later, and leaves nothing either.
+func TestTerminationAtAnyTime(t *testing.T) {
+	usable(t)
+	for _, wait := range []time.Duration{0, 15 * time.Millisecond, 30 * time.Millisecond, 60 * time.Millisecond} {
+		d := sit(t, 24, 80, "run", "--quiet", "--", "sleep", "600")
+		d.eventually("gloved", func() bool { return len(children(t, d.cmd.Process.Pid)) == 1 })
+		timer := time.NewTimer(wait)
+		<-timer.C
+		d.signal(unix.SIGTERM)
+		d.ends(143)
+	}
+}
+
+// TestKilledRunIsCleanedUp: what a run leaves that was itself killed, a session that
+// goes on and a directory with a key, the next run ends and removes.
+func TestKilledRunIsCleanedUp(t *testing.T) {
+	usable(t)
+	d := sit(t, 24, 80, "run", "--", "sh", "-c", "echo ready; exec sleep 600")
+	d.expect("ready")
+	gloved := childOf(t, d.cmd.Process.Pid)
+	must(t, d.cmd.Process.Kill())
+	<-d.exited
+	d.eventually("gloved to have left", func() bool { return unix.Kill(gloved, 0) != nil })
+	states, err := filepath.Glob(filepath.Join(d.run, "glove-run-*"))
+	if err != nil || len(states) != 1 {
+		t.Fatalf("the killed run left %v, %v", states, err)
+	}
+	// A directory is left alone while it is young; this one has aged.
+	long := time.Now().Add(-time.Hour)
+	must(t, os.Chtimes(filepath.Join(states[0], "run.lock"), long, long))
+	next := exec.CommandContext(t.Context(), glove(), "run", "-q", "--no-workspace", "--", "true")
+	next.Env = d.cmd.Env
+	out, err := next.CombinedOutput()
+	if err != nil || len(out) != 0 {
+		t.Errorf("the next run: %v, %q", err, out)
+	}
+	if left, err := filepath.Glob(filepath.Join(d.run, "*")); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
 }
 
 // childOf is the one process that glove has started: gloved.

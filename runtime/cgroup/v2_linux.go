@@ -74,7 +74,7 @@ func makeBase(e *env, parent *dir) (*dir, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fail(CodeIO, "open_base", name, err)
+			return nil, notDelegated("open_base", name, err) // another user's, with a private umask
 		}
 		if d.uid != uint32(e.euid) {
 			d.close()

@@ -66,6 +66,22 @@ func (r *Request) program(mounts []*Mount) (*program, error) {
 	return &v.out, nil
 }
 
+// Commands lists the commands of the sandbox's PATH that begin with prefix, sorted, for
+// completion.
+func Commands(prefix string) []string {
+	var names []string
+	for _, dir := range SandboxPath {
+		entries, _ := os.ReadDir(dir) // a directory that is not there has none
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), prefix) && executable(filepath.Join(dir, e.Name())) {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 func (v *resolver) workspaceBin() string {
 	for _, m := range v.mounts {
 		if m.Alias == "workspace" {
