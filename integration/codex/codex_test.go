@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -181,8 +182,9 @@ func (r result) code(t testing.TB) string {
 	return m.Error.Code
 }
 
-// TestApplyAsInstalled is a person's way through: plan, ask, show, grant, apply, verify.
-func TestApplyAsInstalled(t *testing.T) {
+// TestReq001To002ApplyAsInstalled is a person's way through: plan, ask, show, grant, apply, verify.
+// Another actor in the environment and another policy in the working directory change nothing.
+func TestReq001To002ApplyAsInstalled(t *testing.T) {
 	i := newInstance(t)
 	i.env = []string{"APPROVAL_HUMAN=human:mallory", "APPROVAL_AGENT=agent:mallory"}
 	for name, text := range map[string]string{"APPROVAL.md": "no policy"} { // a policy of the wrong folder
@@ -279,4 +281,49 @@ func TestReq131SetupCommand(t *testing.T) {
 	if r := i.run("", "codex", "setup", "--check", "--json", dir); r.exit != 1 || r.code(t) != "bundle-file-set" {
 		t.Fatalf("%+v", r)
 	}
+}
+
+// TestReq134InstallingChangesNothing looks for what setup leaves: its own folder and nothing else, in
+// the working directory, the home and the temporary folder.
+func TestReq134InstallingChangesNothing(t *testing.T) {
+	i := newInstance(t)
+	places := map[string]string{"HOME": t.TempDir(), "TMPDIR": t.TempDir(), "XDG_CONFIG_HOME": t.TempDir(), "CODEX_HOME": t.TempDir()}
+	for name, dir := range places {
+		i.env = append(i.env, name+"="+dir)
+	}
+	before := listing(t, i.dir)
+	bundle := t.TempDir() + "/bundle"
+	i.ok("codex", "setup", bundle)
+	i.ok("codex", "setup", "--check", bundle)
+	if after := listing(t, i.dir); after != before {
+		t.Errorf("the installation changed:\n%s", after)
+	}
+	for name, dir := range places {
+		if list := listing(t, dir); strings.Count(list, "\n") != 1 {
+			t.Errorf("%s has %s", name, list)
+		}
+	}
+	if list := listing(t, filepath.Dir(bundle)); strings.Count(list, "\n") != 6 {
+		t.Errorf("setup wrote %s", list)
+	}
+}
+
+// listing describes everything below a folder: name, mode, size and time of change.
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			fmt.Fprintln(&b, path, info.Mode(), info.Size(), info.ModTime().UnixNano())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }

@@ -31,7 +31,7 @@ func isEnvelope(text []byte, version *string) bool {
 		case "method":
 			method = kind == jsontext.KindString
 		case "id":
-			id = kind == jsontext.KindString || kind == jsontext.KindNumber && bytes.IndexAny(value, ".eE") < 0
+			id = kind == jsontext.KindString || kind == jsontext.KindNumber && !bytes.ContainsAny(value, ".eE")
 			if !id {
 				return false
 			}

@@ -16,8 +16,7 @@ import (
 // process. What the real gate does with policies and grants is a matter of paths here: below
 // "manual" a person must agree (a line "grant KEY"), below "people" nobody else may.
 type fileGate struct {
-	path   string
-	policy string
+	path string
 	// refuseStart refuses the start of the leg of this class.
 	refuseStart string
 	// classes counts Classify calls for a path.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,7 +82,7 @@ func (t *tree) openPath(rel string) (*dir, error) {
 	for rel != "" && err == nil {
 		var name string
 		if name, rel = head(rel); name != "" {
-			var next = d.f
+			var next *os.File
 			next, err = openDirAt(d.f, name)
 			d.f.Close()
 			d.f = next
