@@ -110,7 +110,7 @@ func (a *app) ask(ctx context.Context, f rpcFlags, method string, arguments []st
 	if err != nil {
 		return err
 	}
-	defer connection.close()
+	defer func() { _ = connection.close() }() // the answer, or its error, is what counts
 	return a.call(ctx, connection.client, f, method, params)
 }
 

@@ -244,18 +244,20 @@ func (r *runner) start(ctx context.Context) error {
 	if err := r.connect(ctx); err != nil {
 		return err
 	}
-	failed := make(chan error, 1)
+	var failure error
+	over := make(chan struct{})
 	go func() {
 		defer r.restoreOnPanic()
-		failed <- r.launch(ctx)
+		defer close(over)
+		failure = r.launch(ctx)
 	}()
 	select {
-	case err := <-failed:
-		return err
+	case <-over:
+		return failure
 	case r.ended = <-r.signals:
 		// A monitor that loses its gloved before the start is complete undoes it.
 		r.gloved.Kill()
-		_ = <-failed // what it says of the connection that we cut is no news
+		<-over // what it says of the connection that we cut is no news
 		if err := r.undone(ctx); err != nil {
 			return err
 		}
