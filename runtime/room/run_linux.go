@@ -139,11 +139,11 @@ func (s *spec) makeFolders() error {
 	} else {
 		s.UID, s.GID = 0, 0 // the maker's namespace has the caller as its only user
 	}
-	f, err := os.OpenFile(s.NoFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	f, err := os.OpenFile(s.NoFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Close(), os.Mkdir(s.NoFolder, 0o500))
+	return errors.Join(f.Close(), os.Mkdir(s.NoFolder, 0))
 }
 
 // spawn starts the maker of the room and waits for its end.
