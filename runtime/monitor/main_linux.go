@@ -68,12 +68,13 @@ func run() int {
 		answerStart(link, err)
 		return 1
 	}
+	lock := lockDir(spec.Dir) // both wait for the disk; let them do so together
 	log, err := openLog(spec.Dir)
 	if err != nil {
 		answerStart(link, err)
 		return 1
 	}
-	s, err := listen(spec, log)
+	s, err := listen(spec, log, lock)
 	if err != nil {
 		log.Error("start", "error", err)
 		answerStart(link, err)
@@ -172,14 +173,29 @@ func openLog(dir string) (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(&boundedLog{f: f, left: maxLog}, nil)), nil
 }
 
-func listen(spec Spec, log *slog.Logger) (*server, error) {
+// lockDir begins to take the session directory's lock and returns a function
+// that waits for it. It is held for life: the kernel drops it with the process,
+// so that a gloved can tell a monitor that is gone from one that does not answer.
+func lockDir(dir string) func() (*safefile.Lock, error) {
+	var lock *safefile.Lock
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lock, err = safefile.LockFile(filepath.Join(dir, LockName))
+	}()
+	return func() (*safefile.Lock, error) {
+		<-done
+		return lock, err
+	}
+}
+
+func listen(spec Spec, log *slog.Logger, lock func() (*safefile.Lock, error)) (*server, error) {
 	dir, err := dirFile(spec.Dir)
 	if err != nil {
 		return nil, err
 	}
-	// Held for life: the kernel drops it with the process, so that a gloved can
-	// tell a monitor that is gone from one that does not answer.
-	alive, err := safefile.LockFile(filepath.Join(spec.Dir, LockName))
+	alive, err := lock()
 	if err != nil {
 		return nil, err
 	}

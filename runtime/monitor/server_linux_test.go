@@ -25,7 +25,7 @@ func newTestServer(t *testing.T) (*server, *os.File) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o700))
 	spec := Spec{ProtocolVersion: ProtocolVersion, SessionID: "s-1", Dir: dir, Key: NewKey()}
-	s, err := listen(spec, slog.New(slog.DiscardHandler))
+	s, err := listen(spec, slog.New(slog.DiscardHandler), lockDir(dir))
 	must(t, err)
 	var wg sync.WaitGroup
 	wg.Go(s.serve)

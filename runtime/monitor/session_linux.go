@@ -128,7 +128,6 @@ func (s *session) prepare(ctx context.Context, p *peer, progress func(Progress))
 		out = res.prepared()
 		return nil
 	})
-	go cgroup.Hasten() // for the launch that follows
 	return out, err
 }
 
