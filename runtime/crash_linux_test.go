@@ -53,6 +53,11 @@ func crash(scope string, p crashpoint.Point) error {
 		return syscall.EIO
 	case "kill":
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	case "kill gloved": // by its monitor, which goes on
+		_ = unix.Kill(os.Getppid(), unix.SIGKILL)
+	case "kill both":
+		_ = unix.Kill(os.Getppid(), unix.SIGKILL)
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 	case "stop":
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
@@ -414,7 +419,7 @@ func (w *world) oneReceipt(rec session.Record) {
 	}
 }
 
-// table collects what crashes at which point led to.
+// report says what a crash at a point led to: the rows of the crash table.
 func report(t *testing.T, p crashpoint.Point, who string, got end) {
 	t.Logf("| %s | %s | %s %s |", p, who, got.state, got.what)
 }
@@ -547,6 +552,42 @@ func TestMonitorDies(t *testing.T) {
 			w.close()
 			w.recoverAll(rec.SessionID, before, endOf(got))
 		})
+	}
+}
+
+// TestGlovedDiesWhileItsMonitorWorks kills gloved, or gloved and the monitor at
+// once, when the monitor is at each of its steps.
+func TestGlovedDiesWhileItsMonitorWorks(t *testing.T) {
+	for _, action := range []string{"kill gloved", "kill both"} {
+		points := slices.Concat(crashpoint.Acquire, crashpoint.Launch, []crashpoint.Point{crashpoint.ReleaseDone}, crashpoint.Ending)
+		if testing.Short() {
+			points = []crashpoint.Point{crashpoint.AcquireScratch, crashpoint.LaunchTree, crashpoint.ReleaseDone, crashpoint.EndTranscript}
+		}
+		for _, p := range points {
+			t.Run(action+" at "+string(p), func(t *testing.T) {
+				w := newWorld(t, generous, "/bin/sh", "-c", "echo out")
+				rec := w.create()
+				w.close()
+				before := w.inventory()
+				w.arm(p, action)
+				w.gloved("trust", "start:"+rec.SessionID, "wait:"+rec.SessionID, "hold").end()
+				if !w.fired() {
+					t.Fatal("the point was not passed")
+				}
+				var want []end
+				switch {
+				case slices.Contains(crashpoint.Acquire, p):
+					want = []end{waitingEnd}
+				case p == crashpoint.LaunchProven || p == crashpoint.LaunchTree || p == crashpoint.LaunchTerminal || p == crashpoint.LaunchWatched:
+					want = []end{lostEnd}
+				case action == "kill gloved" || p == crashpoint.EndOutcome || p == crashpoint.EndReleased || p == crashpoint.EndTold:
+					want = []end{exitedEnd}
+				default:
+					want = []end{lostEnd, killedEnd}
+				}
+				report(t, p, action, w.recoverAll(rec.SessionID, before, want...))
+			})
+		}
 	}
 }
 

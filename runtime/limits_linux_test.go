@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gloved.dev/journal/receipt"
 	"gloved.dev/journal/session"
@@ -202,6 +203,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 	for b.Loop() {
 		rec, err := w.start(w.create())
 		must(b, err)
+		wait(b.Context(), 2*time.Second) // until it idles
 		for _, p := range w.inventory().processes {
 			dir, _, _ := strings.Cut(p, "/exe")
 			r, s := resident(b, dir)

@@ -50,6 +50,18 @@ type follower struct {
 	more  chan struct{} // has room for one: something was acknowledged
 	gone  chan struct{}
 	once  sync.Once
+	peer  <-chan struct{} // closed when the connection has ended
+}
+
+// orphaned reports whether the connection ended before the answer went out, so
+// that nothing was ever pushed to it.
+func (f *follower) orphaned() bool {
+	select {
+	case <-f.peer:
+		return true
+	default:
+		return false
+	}
 }
 
 func (f *follower) end() { f.once.Do(func() { close(f.gone) }) }
@@ -58,16 +70,18 @@ func (f *follower) end() { f.once.Do(func() { close(f.gone) }) }
 // follow of the same session on one connection replaces the first.
 func (s *followers) follow(call *rpc.Call, src source, id string, first monitor.Chunk) error {
 	key := followKey{call.Peer.ID, id}
-	f := &follower{acked: first.Next - uint64(len(first.Data)), more: make(chan struct{}, 1), gone: make(chan struct{})}
+	f := &follower{acked: first.Next - uint64(len(first.Data)), more: make(chan struct{}, 1), gone: make(chan struct{}), peer: call.Peer.Done()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
 		s.all = map[followKey]*follower{}
 	}
 	count := 0
-	for k := range s.all {
+	for k, other := range s.all {
 		if k.peer == key.peer {
 			count++
+		} else if other.orphaned() {
+			delete(s.all, k)
 		}
 	}
 	if old := s.all[key]; old != nil {
