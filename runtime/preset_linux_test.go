@@ -27,7 +27,7 @@ func TestTerminalIsSetBeforeTheStart(t *testing.T) {
 	must(t, err)
 	// The terminal echoes, but whether before or after what is printed is not said.
 	out, rec := w.finish(plain.SessionID)
-	if !strings.Contains(out, "33 44\r\nopost\r\n") || rec.State != session.Exited {
+	if !strings.Contains(out, "33 44\r\n") || !strings.Contains(out, "\nopost\r\n") || rec.State != session.Exited {
 		t.Errorf("output %q, state %s", out, rec.State)
 	}
 

@@ -70,8 +70,12 @@ func (a *app) unenforceable(cause error) error {
 	return failure
 }
 
-// execStep is the runtime's name for becoming the command, the last step of a start.
-const execStep = "exec"
+// Steps of a start, by the runtime's names: copying and binding what is granted, and
+// becoming the command, the last one.
+const (
+	grantsStep = "grants"
+	execStep   = "exec"
+)
 
 // explain turns a failure of the protocol into what a person can act on: a prerequisite
 // that this host lacks, if there is one, else the server's answer with what gloved's
@@ -86,6 +90,9 @@ func (r *runner) explain(code string, err error) error {
 		failure.Message = refused.Message
 		if step, ok := refused.Data["step"].(string); ok {
 			failure.Message += " (step " + step + ")"
+			if step == grantsStep {
+				failure.Next = "a copy holds files, directories and links that you can read, and is as large as --disk allows; remove what it cannot hold, or copy less: --workspace DIR, --no-workspace"
+			}
 			if step == execStep {
 				return &ui.Error{Code: "command_not_executable", Exit: localrun.ExitNotExecutable, Err: err,
 					Message: r.job.Executable + " cannot be executed: it is no program of this machine, or what it is loaded with is not there inside",
