@@ -260,11 +260,16 @@ func (e *Executor) destroyGroup(ctx context.Context, rec session.Record) error {
 	}
 	defer host.Close()
 	id, err := host.Lookup(name)
-	if errors.Is(err, cgroup.ErrNotFound) || err == nil && (id.Dev != rec.Cgroup.Dev || id.Ino != rec.Cgroup.Ino) {
-		return nil // gone, or another has the name now: not ours to touch
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, cgroup.ErrNotFound):
+		// Gone, or half gone: on v1 a group is a directory in each hierarchy, and
+		// whoever removed it may have died in between. The name is this session's
+		// alone.
+		return host.Sweep(ctx, name)
+	case err != nil:
 		return err
+	case id.Dev != rec.Cgroup.Dev || id.Ino != rec.Cgroup.Ino:
+		return nil // another has the name now: not ours to touch
 	}
 	g, err := host.Open(name, id)
 	if err != nil {
