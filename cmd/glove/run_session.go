@@ -40,6 +40,7 @@ type runner struct {
 	feed     *console.Feed
 	signals  chan os.Signal
 	ended    os.Signal // the signal that ended us; nil for none
+	orphaned bool      // something may still run that we cannot reach
 
 	keys *console.Input
 
@@ -126,6 +127,11 @@ func (r *runner) notes() {
 func (r *runner) cleanup() error {
 	if c := r.conn(); c != nil {
 		_ = c.Close() // its end is gloved's end, which Close waited for
+	}
+	if r.orphaned {
+		// Without its key and records nobody could ever end it. The next run can.
+		r.Errf("glove: %s stays: the session may still run. The next glove run ends it and cleans up\n", r.state.Dir)
+		return r.state.Release()
 	}
 	if !r.flags.keep {
 		if err := r.state.Remove(); err != nil {
@@ -272,6 +278,7 @@ func (r *runner) undone(ctx context.Context) error {
 	defer cancel()
 	_ = r.conn().Close() // its gloved was killed
 	if err := r.connect(ctx); err != nil {
+		r.orphaned = true
 		return err
 	}
 	rec, err := r.conn().SessionStatus(ctx, r.id)
@@ -427,6 +434,7 @@ func (r *runner) reconnect(ctx context.Context) (err error) {
 			return nil
 		}
 	}
+	r.orphaned = true
 	return r.explain("connection_lost", errors.Join(err, lost))
 }
 

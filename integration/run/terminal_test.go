@@ -199,18 +199,7 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 	if err != nil || len(states) != 1 {
 		t.Fatalf("the killed run left %v, %v", states, err)
 	}
-	// A directory is left alone while it is young; this one has aged.
-	long := time.Now().Add(-time.Hour)
-	must(t, os.Chtimes(filepath.Join(states[0], "run.lock"), long, long))
-	next := exec.CommandContext(t.Context(), glove(), "run", "-q", "--no-workspace", "--", "true")
-	next.Env = d.cmd.Env
-	out, err := next.CombinedOutput()
-	if err != nil || len(out) != 0 {
-		t.Errorf("the next run: %v, %q", err, out)
-	}
-	if left, err := filepath.Glob(filepath.Join(d.run, "*")); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
+	d.sweep(states[0])
 }
 
 // childOf is the one process that glove has started: gloved.
@@ -246,4 +235,39 @@ func children(t *testing.T, pid int) []int {
 		}
 	}
 	return all
+}
+
+// TestGlovedCannotComeBack: where gloved cannot be replaced, what would let somebody end
+// the session is kept for the next run, and the terminal is given back.
+func TestGlovedCannotComeBack(t *testing.T) {
+	usable(t)
+	program := filepath.Join(t.TempDir(), "gloved")
+	must(t, os.Symlink(filepath.Join(bin, "gloved"), program))
+	d := sit(t, 24, 80, "run", "--gloved", program, "--", "sh", "-c", "echo ready; exec sleep 600")
+	d.expect("ready")
+	must(t, os.Remove(program))
+	must(t, unix.Kill(childOf(t, d.cmd.Process.Pid), unix.SIGKILL))
+	d.expect("the session may still run")
+	d.expect("connection_lost")
+	<-d.exited
+	states, err := filepath.Glob(filepath.Join(d.run, "glove-run-*"))
+	if err != nil || len(states) != 1 || d.status != 125 {
+		t.Fatalf("exit status %d; left %v, %v", d.status, states, err)
+	}
+	d.sweep(states[0])
+}
+
+// sweep lets the next run find a directory, however young, and looks at what it leaves.
+func (d *desk) sweep(state string) {
+	d.t.Helper()
+	long := time.Now().Add(-time.Hour) // a directory is left alone while it is young
+	must(d.t, os.Chtimes(filepath.Join(state, "run.lock"), long, long))
+	next := exec.CommandContext(d.t.Context(), glove(), "run", "-q", "--no-workspace", "--", "true")
+	next.Env = d.cmd.Env
+	if out, err := next.CombinedOutput(); err != nil || len(out) != 0 {
+		d.t.Errorf("the next run: %v, %q", err, out)
+	}
+	if left, err := filepath.Glob(filepath.Join(d.run, "*")); err != nil || len(left) != 0 {
+		d.t.Errorf("left: %v, %v", left, err)
+	}
 }
