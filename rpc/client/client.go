@@ -33,8 +33,10 @@ type Options struct {
 	Name wire.Implementation
 	// Secret is the bootstrap secret; on sockets only.
 	Secret string
-	// OnNote gets the server's notifications, one after another. It may call the
-	// client. While it runs, up to 256 more are kept; then nothing is read.
+	// OnNote gets the server's notifications, one after another. While it runs, up
+	// to 256 more are kept; then nothing is read. It may notify the server. A Call
+	// belongs on another goroutine: its answer may come behind more notifications
+	// than are kept, which nobody takes while OnNote waits for it.
 	OnNote func(Note)
 	// Handshake bounds opening; 0 means DefaultHandshake.
 	Handshake time.Duration
@@ -164,13 +166,12 @@ func (c *Client) Close() error {
 
 func (c *Client) notes(f func(Note)) {
 	for {
-		select {
-		case n := <-c.stream.notes:
-			if f != nil {
-				f(n)
-			}
-		case <-c.stream.quit:
+		n, ok := c.stream.notes.get(c.stream.quit)
+		if !ok {
 			return
+		}
+		if f != nil {
+			f(n)
 		}
 	}
 }
