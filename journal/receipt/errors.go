@@ -59,6 +59,9 @@ func (e *Error) Is(target error) bool {
 	return ok && *t == Error{Code: e.Code}
 }
 
+// ErrNotPaged is why nothing can be acknowledged before a first page has opened the journal.
+var ErrNotPaged = errors.New("the receipts were not paged yet")
+
 func refuse(code Code, reason string) error { return &Error{Code: code, Reason: reason} }
 
 // CodeOf returns the code of err, or "" when it has none.

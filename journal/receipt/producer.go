@@ -255,7 +255,7 @@ func (p *Producer) Acknowledge(_ context.Context, anchor Anchor) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.j == nil {
-		return refuse(ReconciliationFailed, "the receipts were not paged yet")
+		return &Error{Code: ReconciliationFailed, Err: ErrNotPaged}
 	}
 	if err := p.j.Check(); err != nil {
 		return stored(err)

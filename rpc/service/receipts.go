@@ -123,6 +123,9 @@ func receiptError(err error) error {
 	case receipt.InvalidRequest:
 		return rpc.Wrap(rpc.InvalidParams, refusal.Reason, err)
 	case receipt.ReconciliationFailed:
+		if errors.Is(err, receipt.ErrNotPaged) {
+			return rpc.Wrap(rpc.AuditReconciliationFailed, "page the receipts before they are acknowledged", err)
+		}
 		return rpc.Wrap(rpc.AuditReconciliationFailed, "", err)
 	case receipt.ReconciliationRequired:
 		return rpc.Wrap(rpc.AuditReconciliationRequired, "", err)

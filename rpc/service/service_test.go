@@ -105,6 +105,10 @@ func TestReceiptRefusalsOnTheWire(t *testing.T) {
 			t.Errorf("%s became %v %s, want %s", code, got, text, wanted)
 		}
 	}
+	early := &receipt.Error{Code: receipt.ReconciliationFailed, Err: receipt.ErrNotPaged}
+	if got, text := public(t, receiptError(early)); got == nil || got.Code != rpc.AuditReconciliationFailed || !strings.Contains(text, "page the receipts") {
+		t.Errorf("an acknowledgement before a page became %v %s", got, text)
+	}
 	strange := &receipt.Error{Code: receipt.Ambiguous, Reason: hostPath}
 	if got, _ := public(t, receiptError(strange)); got != nil {
 		t.Errorf("an unexpected refusal is public: %v", got)
