@@ -219,11 +219,9 @@ func (s *Session) accept(c *Config, m *received) error {
 func (s *Session) next(ctx context.Context, c *channel, step, kind string) (*received, error) {
 	m, err := c.receive()
 	if err != nil {
-		if c == s.gate && errors.Is(err, io.EOF) {
-			// All ends of launch's socket are closed: init may have said why.
-			if m, err := s.control.receive(); err == nil && m.Kind == msgFailed && m.Failed != nil {
-				m.close()
-				return nil, m.Failed
+		if c == s.gate && gone(err) {
+			if why := s.initFailure(); why != nil {
+				return nil, why
 			}
 		}
 		return nil, waitError(ctx, step, err)
@@ -238,6 +236,31 @@ func (s *Session) next(ctx context.Context, c *channel, step, kind string) (*rec
 	}
 	m.close()
 	return nil, err
+}
+
+// gone reports whether err means that nobody has the other end of a channel any
+// more: closed in order, or with something unread in it.
+func gone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// initFailure is what init said to be the reason of its end, after whatever it had
+// said before. It is asked when all ends of launch's socket are closed: launch
+// ends with init, and init soon after launch.
+func (s *Session) initFailure() error {
+	for {
+		m, err := s.control.receive()
+		if err != nil {
+			return nil
+		}
+		m.close()
+		switch {
+		case m.Kind == msgFailed && m.Failed != nil:
+			return m.Failed
+		case m.Kind == msgExit:
+			return nil
+		}
+	}
 }
 
 // tell sends launch a message. When launch has ended, what it said last is the
