@@ -33,10 +33,9 @@ type Options struct {
 	Name wire.Implementation
 	// Secret is the bootstrap secret; on sockets only.
 	Secret string
-	// OnNote gets the server's notifications, one after another. While it runs, up
-	// to 256 more are kept; then nothing is read. It may notify the server. A Call
-	// belongs on another goroutine: its answer may come behind more notifications
-	// than are kept, which nobody takes while OnNote waits for it.
+	// OnNote gets the server's notifications, one after another. It may call the
+	// client: what arrives meanwhile is kept, up to 32 MiB, which no follower's
+	// window lets a server exceed.
 	OnNote func(Note)
 	// Handshake bounds opening; 0 means DefaultHandshake.
 	Handshake time.Duration

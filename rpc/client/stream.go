@@ -35,10 +35,6 @@ type Note struct {
 	Params []byte // a JSON object, or nil when absent
 }
 
-// noteQueue bounds the notes that wait for the handler. When it is full the
-// connection is not read, which is the server's back-pressure.
-const noteQueue = 256
-
 var _ jsonrpc2.ObjectStream = (*stream)(nil)
 
 // stream is the client's jsonrpc2.ObjectStream. It hands the library nothing but
@@ -56,7 +52,7 @@ type stream struct {
 	quit  chan struct{}
 	once  sync.Once
 	pumps sync.WaitGroup
-	notes chan Note
+	notes *notes
 	hello atomic.Bool // the server sent a message
 
 	mu        sync.Mutex
@@ -74,7 +70,7 @@ type incoming struct {
 
 func newStream(rwc io.ReadWriteCloser) *stream {
 	s := &stream{r: frame.NewReader(rwc, 0), w: frame.NewWriter(rwc, 0), conn: rwc,
-		in: make(chan incoming), quit: make(chan struct{}), notes: make(chan Note, noteQueue),
+		in: make(chan incoming), quit: make(chan struct{}), notes: newNotes(),
 		waiting: make(map[int64]bool), answers: make(map[int64]*frame.Response), wake: make(chan struct{}, 1)}
 	s.pumps.Add(1)
 	go s.pump()
@@ -136,9 +132,8 @@ func (s *stream) take(in incoming) (id int64, ok bool, err error) {
 		if !req.ID.IsNull() {
 			return 0, false, errors.New("client: the server sent a request")
 		}
-		select {
-		case s.notes <- Note{Method: req.Method, Params: req.Params}:
-		case <-s.quit:
+		if !s.notes.put(Note{Method: req.Method, Params: req.Params}) {
+			return 0, false, errors.New("client: the server sends notifications faster than they are handled")
 		}
 		return 0, false, nil
 	}
