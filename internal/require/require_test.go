@@ -108,13 +108,13 @@ func TestLinux(t *testing.T) {
 
 func TestEnvironmentIsAClosedList(t *testing.T) {
 	t.Setenv(require.Variable, "all")
-	for kind := require.CgroupV2; kind <= require.SystemdUser; kind++ {
+	for kind := require.CgroupV2; kind <= require.RealRoot; kind++ {
 		verdict, message := watch(t, func(tb testing.TB) { require.Environment(tb, kind) })
 		if verdict != "skip" || !strings.Contains(message, kind.Missing()) || kind.Missing() == "" {
 			t.Errorf("kind %d: %s %q", kind, verdict, message)
 		}
 	}
-	for _, kind := range []require.Kind{-1, require.SystemdUser + 1} {
+	for _, kind := range []require.Kind{-1, require.RealRoot + 1} {
 		if verdict, _ := watch(t, func(tb testing.TB) { require.Environment(tb, kind) }); verdict != "fatal" {
 			t.Errorf("kind %d outside the list: %s, want fatal", kind, verdict)
 		}
