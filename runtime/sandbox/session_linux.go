@@ -218,6 +218,11 @@ func (s *Session) accept(c *Config, m *received) error {
 // next receives a message of the kind wanted, or the reason why there is none.
 func (s *Session) next(ctx context.Context, c *channel, step, kind string) (*received, error) {
 	m, err := c.receive()
+	if errors.Is(err, syscall.ECONNRESET) {
+		// Told once, when the other end closed with something unread, and before
+		// what it had still said.
+		m, err = c.receive()
+	}
 	if err != nil {
 		if c == s.gate && gone(err) {
 			if why := s.initFailure(); why != nil {
