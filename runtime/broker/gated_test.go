@@ -388,3 +388,58 @@ func TestLogLockedIsExit4(t *testing.T) {
 		t.Fatalf("exit %d", gate.ExitCode(r.Err))
 	}
 }
+
+// TestReq091SettledThroughTheRealGate: a broker that stops after the moves, before it told the log,
+// leaves what the next apply settles from reading back; one that stops before the journal leaves a
+// lock that names legs without an outcome, and nothing moved.
+func TestReq091SettledThroughTheRealGate(t *testing.T) {
+	g := newGatedSite(t, autonomousPolicy)
+	stop := fmt.Errorf("stopped")
+	g.at(StepReadBack, 1, func() error { return stop })
+	if r := g.apply(create("docs/a", "x")); r == nil || len(g.left()) != 2 {
+		t.Fatalf("%v, left %v", r, g.left())
+	}
+	if n := g.events(); n[alog.ExecutionStarted] != 1 || n[alog.ExecutionCompleted] != 0 {
+		t.Fatalf("%v", n)
+	}
+	g.b.step = func(Step) error { return nil }
+	applied(t, g.apply(create("docs/b", "x")))
+	if n := g.events(); n[alog.ExecutionCompleted] != 2 || n[alog.ExecutionFailed] != 0 || len(g.left()) != 0 {
+		t.Fatalf("%v, left %v", n, g.left())
+	}
+	// A lock whose holder is gone, and no journal.
+	tree, err := openTree(g.ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.close()
+	rec := lockRecord{Schema: lockSchema, Instance: "test"}
+	g.at(StepStarted, 1, func() error {
+		v, err := g.real.View()
+		if err != nil {
+			return err
+		}
+		key := v.Order[len(v.Order)-1]
+		a := v.Action(key)
+		rec.Task, rec.PayloadHash = a.Task, a.PayloadHash
+		rec.Legs = []Leg{{Task: a.Task, Key: key, Class: a.Class, PayloadHash: a.PayloadHash}}
+		l, err := takeLock(tree, rec)
+		if err != nil {
+			return err
+		}
+		l.keep()
+		return nil
+	})
+	want(t, g.apply(create("docs/c", "x")), CodeCustodyContended, "")
+	if n := g.events(); n[alog.ExecutionFailed] != 1 {
+		t.Fatalf("%v", n)
+	}
+	g.b.step = func(Step) error { return nil }
+	if err := g.b.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	applied(t, g.apply(create("docs/c", "x"))) // the second attempt at the very same change
+	if len(g.left()) != 0 {
+		t.Fatalf("left %v", g.left())
+	}
+}
