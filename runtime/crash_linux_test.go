@@ -130,6 +130,8 @@ func playGloved(args []string) {
 			_, err = w.Stop(w.t.Context(), "stop-"+id, id)
 		case "wait":
 			err = w.Settled(w.t.Context(), id)
+		case "up": // it has printed something
+			_, err = w.Read(w.t.Context(), id, 0, 1, 20*time.Second)
 		case "cleanup":
 			_, err = w.Cleanup(w.t.Context(), id)
 		case "hold":
@@ -468,12 +470,12 @@ func TestGlovedDiesWhileSettling(t *testing.T) {
 	}
 	for _, p := range []crashpoint.Point{crashpoint.StopStopping, crashpoint.StopAsked} {
 		t.Run(string(p), func(t *testing.T) {
-			w := newWorld(t, generous, "/bin/sh", "-c", "test -e /workspace/quick || sleep 1000")
+			w := newWorld(t, generous, "/bin/sh", "-c", "test -e /workspace/quick || { echo up; sleep 1000; }")
 			rec := w.create(w.grant("read"))
 			w.close()
 			before := w.inventory()
 			w.arm(p, "kill")
-			w.gloved("trust", "start:"+rec.SessionID, "stop:"+rec.SessionID).end()
+			w.gloved("trust", "start:"+rec.SessionID, "up:"+rec.SessionID, "stop:"+rec.SessionID).end()
 			if !w.fired() {
 				t.Fatal("the point was not passed")
 			}
@@ -652,7 +654,7 @@ func TestAdoption(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	first, err := w.Read(ctx, rec.SessionID, 0, 100, 5*time.Second)
+	first, err := w.Read(ctx, rec.SessionID, 0, 100, 20*time.Second)
 	if err != nil || string(first.Data) != "first\r\n" {
 		t.Fatalf("read %q, %v", first.Data, err)
 	}
