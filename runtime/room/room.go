@@ -102,6 +102,7 @@ func limits() []string {
 		"processes started outside the room are not covered",
 		"access lists are unproven (acl-unproven)",
 		"the environment is filtered by names",
+		"processes, memory and disk are bounded by the room's time alone",
 	}
 }
 
