@@ -330,7 +330,7 @@ func (p *peer) prove(req *frame.Request) (any, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.helloCalled || p.proven || !proves(a.Proof, p.server.spec.Key, roleGloved, p.ours, p.theirs) {
-		p.conn.CloseRead() // nothing more is heard from this peer
+		_ = p.conn.CloseRead() // nothing more is heard from this peer
 		return nil, fault(CodeUnproven, "the proof does not fit the session's key")
 	}
 	p.proven = true
