@@ -34,8 +34,7 @@ type Options struct {
 	// Secret is the bootstrap secret; on sockets only.
 	Secret string
 	// OnNote gets the server's notifications, one after another. It may call the
-	// client: what arrives meanwhile is kept, up to 32 MiB, which no follower's
-	// window lets a server exceed.
+	// client: what arrives meanwhile is kept, up to 32 MiB; then nothing is read.
 	OnNote func(Note)
 	// Handshake bounds opening; 0 means DefaultHandshake.
 	Handshake time.Duration

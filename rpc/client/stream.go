@@ -132,9 +132,7 @@ func (s *stream) take(in incoming) (id int64, ok bool, err error) {
 		if !req.ID.IsNull() {
 			return 0, false, errors.New("client: the server sent a request")
 		}
-		if !s.notes.put(Note{Method: req.Method, Params: req.Params}) {
-			return 0, false, errors.New("client: the server sends notifications faster than they are handled")
-		}
+		s.notes.put(Note{Method: req.Method, Params: req.Params}, s.quit)
 		return 0, false, nil
 	}
 	resp := in.m.Response
