@@ -48,7 +48,8 @@ func (s *session) wait() {
 
 // conclude writes the outcome, frees the resources and tells everybody. An
 // outcome that cannot be written is kept, told to whoever asks, and written as
-// soon as there is room: until then the monitor stays.
+// soon as there is room: until then the monitor stays, unless nobody could ever
+// find it.
 func (s *session) conclude(o *Outcome) {
 	releaseReserve(s.spec.Dir)
 	saved := s.saveTranscript()
@@ -69,11 +70,25 @@ func (s *session) conclude(o *Outcome) {
 	tick := time.NewTicker(writeAgain)
 	defer tick.Stop()
 	for !saved || !written {
+		if s.forgotten() {
+			break
+		}
 		<-tick.C
 		saved = saved || s.saveTranscript()
 		written = written || s.saveOutcome(o)
 	}
 	close(s.durable)
+}
+
+// forgotten reports that the session's directory is gone: its owner removed it,
+// and nobody will ever look there for what could not be written.
+func (s *session) forgotten() bool {
+	_, err := os.Lstat(s.spec.Dir)
+	if !errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	s.log.Warn("the session's directory is gone; its end has no reader")
+	return true
 }
 
 func (s *session) saveTranscript() bool {
