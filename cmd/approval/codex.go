@@ -158,7 +158,15 @@ func (a *app) codexPlan() *cobra.Command {
 		Short: "Check a proposal; write nothing",
 		Long: `Check a proposal as apply would, and stop before anything is written: the log is verified,
 the policy and its attestation are checked, paths and preimages are compared with the
-workspace. Prints the classes and the payload hash. FILE "-" is standard input.`,
+workspace. Prints the classes and the payload hash. FILE "-" is standard input.
+
+A proposal has the operations, and the SHA-256 of the policy file it was made under:
+
+  {"expected_policy_sha256": "64 hex digits", "operations": [
+    {"kind": "create",  "path": "docs/a", "after_base64": "aGkK"},
+    {"kind": "replace", "path": "docs/b", "expected_before_sha256": "...", "after_base64": "aGkK"},
+    {"kind": "delete",  "path": "docs/c", "expected_before_sha256": "..."},
+    {"kind": "move",    "from": "docs/d", "to": "docs/e", "expected_before_sha256": "..."}]}`,
 		Example: "  approval codex plan --manifest /opt/approval-codex/instances/team.json change.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {

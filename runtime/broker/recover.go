@@ -131,7 +131,7 @@ func readJournal(t *tree) (*txnJournal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if id.Mode&unix.S_IFMT != unix.S_IFREG || id.UID != effectiveUser() || id.Size > maxJournal {
+	if id.Mode&unix.S_IFMT != unix.S_IFREG || id.UID != effectiveUser() || id.Nlink != 1 || id.Size > maxJournal {
 		return nil, errors.New("the journal is not a broker's file")
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxJournal+1))

@@ -53,7 +53,8 @@ func (x *txn) makeStage() error {
 	}
 	d, err := openDirAt(x.t.root, TransactionDir)
 	if err != nil {
-		return err
+		// Nothing is in it yet, and without a descriptor nobody would take it away.
+		return errors.Join(err, unix.Unlinkat(root, TransactionDir, unix.AT_REMOVEDIR))
 	}
 	x.stage = d
 	if err := d.Chmod(0o700); err != nil { // the umask may have narrowed it
