@@ -547,3 +547,41 @@ func TestEndedSessions(t *testing.T) {
 		t.Errorf("stop of nobody: %v", err)
 	}
 }
+
+// TestMonitorIsToldToGo sends a monitor TERM, as a machine that shuts down does:
+// while its session runs, it stops the session and leaves its outcome; while it
+// waits for room for that, it goes.
+func TestMonitorIsToldToGo(t *testing.T) {
+	w := newWorld(t, generous, "/bin/sh", "-c", "echo up; read l")
+	w.close()
+	tinyRoot(t, w, "256k")
+	w.open()
+	w.trust()
+	rec, err := w.start(w.create())
+	must(t, err)
+	must(t, unix.Kill(w.monitorPID(rec.SessionID), unix.SIGTERM))
+	if _, rec = w.finish(rec.SessionID); endOf(rec) != signaledEnd {
+		t.Errorf("the session is %v", endOf(rec))
+	}
+
+	rec, err = w.start(w.create())
+	must(t, err)
+	pid := w.monitorPID(rec.SessionID)
+	must(t, os.Remove(filepath.Join(w.dir0(rec.SessionID), "reserve")))
+	w.close()
+	w.fill()
+	must(t, unix.Kill(pid, unix.SIGTERM)) // the session ends; its outcome has no room
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for alive := true; alive; {
+		_ = unix.Kill(pid, unix.SIGTERM) // and now the monitor goes
+		if alive, err = monitor.Alive(filepath.Join(w.path("root"), dirName(rec.SessionID))); err != nil || !wait(ctx, 10*time.Millisecond) {
+			t.Fatalf("the monitor stays: %v", err)
+		}
+	}
+	w.open()
+	w.trust()
+	if rec, err = w.store.Get(rec.SessionID); err != nil || endOf(rec) != lostEnd {
+		t.Errorf("the session is %v, %v", endOf(rec), err)
+	}
+}

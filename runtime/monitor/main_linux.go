@@ -257,6 +257,8 @@ func (s *server) live(terminate <-chan os.Signal, left <-chan struct{}) {
 	case <-s.session.durable:
 	case <-s.quit:
 		return
+	case <-terminate:
+		return
 	}
 	bound := time.NewTimer(lingerBound)
 	defer bound.Stop()
@@ -265,6 +267,8 @@ func (s *server) live(terminate <-chan os.Signal, left <-chan struct{}) {
 	for s.connected() {
 		select {
 		case <-s.quit:
+			return
+		case <-terminate:
 			return
 		case <-bound.C:
 			return
