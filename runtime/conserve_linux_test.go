@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,5 +90,68 @@ func (w *world) harm(random *rand.Rand, rec session.Record) {
 		if h := w.handle(rec.SessionID); h != nil {
 			h.close()
 		}
+	}
+}
+
+// TestReconcileMeanwhile reconciles over and over while sessions start, are
+// read, stopped and end, and while their connections break: it finds nothing to
+// complain of, and every session has its one receipt.
+func TestReconcileMeanwhile(t *testing.T) {
+	count := 24
+	if testing.Short() {
+		count = 8
+	}
+	w := newWorld(t, generous, "/bin/sh", "-c", "echo a; sleep 0.05; echo b")
+	w.trust()
+	var records []session.Record
+	for range count {
+		records = append(records, w.create())
+	}
+	done := make(chan struct{})
+	var reconciler, workers sync.WaitGroup
+	reconciler.Go(func() {
+		for !isClosed(done) {
+			if err := w.Reconcile(t.Context()); err != nil {
+				t.Errorf("reconcile: %v", err)
+				return
+			}
+		}
+	})
+	for i, rec := range records {
+		workers.Go(func() {
+			if _, err := w.start(rec); err != nil {
+				t.Errorf("start: %v", err)
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			switch i % 3 {
+			case 0:
+				if _, err := w.Stop(ctx, "stop-"+rec.SessionID, rec.SessionID); err != nil {
+					t.Errorf("stop: %v", err)
+				}
+			case 1:
+				if h := w.handle(rec.SessionID); h != nil {
+					h.close()
+				}
+			}
+			if err := w.Settled(ctx, rec.SessionID); err != nil {
+				t.Errorf("settled: %v", err)
+			}
+		})
+	}
+	workers.Wait()
+	close(done)
+	reconciler.Wait()
+	for _, rec := range records {
+		rec, err := w.store.Get(rec.SessionID)
+		must(t, err)
+		if rec.State != session.Exited {
+			t.Errorf("session %s is %v", rec.SessionID, endOf(rec))
+		}
+		w.oneReceipt(rec)
+	}
+	if len(w.Issues()) != 0 {
+		t.Errorf("issues: %v", w.Issues())
 	}
 }
