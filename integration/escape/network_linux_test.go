@@ -38,6 +38,8 @@ func networkAttempts() []attempt {
 		{name: "network: connect to one's own monitor", refused: notThere, act: func(f *facts) error {
 			return connects(unix.AF_UNIX, &unix.SockaddrUnix{Name: filepath.Join(f.own(), monitor.SocketName)})
 		}},
+		{name: "network: write a pipe in a read grant", refused: readOnly, reached: "success ENXIO",
+			act: func(f *facts) error { return open(f.granted("pipe"), unix.O_WRONLY) }},
 		{name: "network: connect to a container engine", refused: notThere, lacking: "ENOENT",
 			act: func(*facts) error { return connects(unix.AF_UNIX, &unix.SockaddrUnix{Name: "/run/docker.sock"}) }},
 		{name: "network: send to the system's log", refused: notThere, lacking: "ENOENT ECONNREFUSED EPROTOTYPE",
@@ -48,7 +50,7 @@ func networkAttempts() []attempt {
 		{name: "network: the hypervisor", refused: noFamily, lacking: noFamily, act: func(*facts) error { return sockets(unix.AF_VSOCK, unix.SOCK_STREAM, 0) }},
 		{name: "network: the kernel's ciphers", refused: noFamily, lacking: noFamily, act: func(*facts) error { return sockets(unix.AF_ALG, unix.SOCK_SEQPACKET, 0) }},
 		{name: "network: bluetooth", refused: noFamily, lacking: noFamily, act: func(*facts) error { return sockets(unix.AF_BLUETOOTH, unix.SOCK_RAW, 1) }},
-		{name: "network: a pair of another family", refused: noFamily, lacking: noFamily + " EOPNOTSUPP EPROTONOSUPPORT", act: func(*facts) error {
+		{name: "network: a pair of another family", refused: noFamily, lacking: noFamily + " ENOTSUP EOPNOTSUPP EPROTONOSUPPORT", act: func(*facts) error {
 			fds, err := unix.Socketpair(unix.AF_TIPC, unix.SOCK_DGRAM, 0)
 			if err != nil {
 				return err

@@ -54,7 +54,7 @@ func privilegeAttempts() []attempt {
 		{name: "privilege: overrule the filter with another", refused: denied, act: overrules},
 		{name: "privilege: a user namespace by clone", refused: denied, act: func(*facts) error { return again(newUser(), roleNothing) }},
 		{name: "privilege: a user namespace by clone3", refused: absent, act: clone3(unix.CLONE_NEWUSER)},
-		{name: "privilege: a process in another control group", refused: absent, reached: "EBADF EINVAL EOPNOTSUPP", act: clone3(0x200000000)}, // CLONE_INTO_CGROUP
+		{name: "privilege: a process in another control group", refused: absent, reached: "EBADF EINVAL ENOTSUP EOPNOTSUPP", act: clone3(0x200000000)}, // CLONE_INTO_CGROUP
 		{name: "privilege: enter one's own namespace anew", refused: denied, act: func(*facts) error { return joins("/proc/self/ns/uts") }},
 		{name: "privilege: enter the network of another", refused: hidden, act: func(f *facts) error { return joins(procOf(f, "ns/net")) }},
 		{name: "privilege: enter the namespaces of a child", refused: denied, act: func(f *facts) error {

@@ -298,7 +298,7 @@ func (r *resources) mountGrants(ctx context.Context, spec *Spec, progress func(P
 			return errors.New("a granted object is not the one that was resolved")
 		}
 		if !g.Copy {
-			err = r.bindGrant(g, p)
+			err = r.bindGrant(ctx, g, p)
 		} else {
 			err = r.mountCopy(ctx, g, p, report)
 		}
@@ -313,7 +313,10 @@ func (r *resources) mountGrants(ctx context.Context, spec *Spec, progress func(P
 // root daemon's session runs as a user of its own: where the filesystem can,
 // what belongs to the object's owner is shown as the session's, so that the
 // session reads what the daemon could. Nothing becomes writable by it.
-func (r *resources) bindGrant(g Grant, p *workspace.Pinned) error {
+func (r *resources) bindGrant(ctx context.Context, g Grant, p *workspace.Pinned) error {
+	if err := workspace.RefuseSockets(ctx, p); err != nil {
+		return err
+	}
 	if err := r.bindReadOnly(g.Alias, g.Target, p); err != nil || r.claim == nil {
 		return err
 	}

@@ -64,7 +64,9 @@ var asking = []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQU
 // every signal, and takes a SIGSEGV that somebody sends for a crash of its own. What
 // stays is what forward handles, and SIGURG, by which the runtime interrupts its own
 // threads.
-func ignoreHarness() error { return defaultActions(append([]syscall.Signal{unix.SIGURG}, asking...)...) }
+func ignoreHarness() error {
+	return defaultActions(append([]syscall.Signal{unix.SIGURG}, asking...)...)
+}
 
 // forward passes the signals that ask a session to end on to the harness; the
 // kernel would drop them, pid 1 having no handler.
