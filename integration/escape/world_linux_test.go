@@ -203,23 +203,6 @@ func (w *world) finish(id string) (output string, rec session.Record) {
 	return strings.ReplaceAll(out.String(), "\r\n", "\n"), rec
 }
 
-// line reads the session's output until it holds one whole line.
-func (w *world) line(id string) string {
-	w.t.Helper()
-	var out strings.Builder
-	for cursor := uint64(0); ; {
-		c, err := w.Read(w.t.Context(), id, cursor, 64<<10, 10*time.Second)
-		must(w.t, err)
-		out.Write(c.Data)
-		if line, _, ok := strings.Cut(out.String(), "\r\n"); ok {
-			return line
-		}
-		if cursor = c.Next; c.EOF {
-			w.t.Fatalf("session %s ended after %q", id, out.String())
-		}
-	}
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -151,7 +151,7 @@ func (b *builder) cover(proc int, name, with string) error {
 // freeze binds name below proc onto itself, read-only.
 func freeze(proc int, name string) error {
 	fd, err := cloneTree(proc, name, unix.AT_SYMLINK_NOFOLLOW)
-	if err == unix.ENOENT {
+	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
