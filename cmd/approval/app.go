@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -163,6 +165,41 @@ func (a *app) gate(p *place) (*gate.Gate, error) {
 		return nil, ioFailure(err)
 	}
 	return gate.New(c), nil
+}
+
+// minPrefix is how much of a key must be typed at least.
+const minPrefix = 4
+
+// key finds the key that a person means: the one of exactly that name, else the
+// only one that begins so. Keys of workspace changes carry a digest; typing all
+// of it helps nobody.
+func key(v *gate.View, typed string) (string, error) {
+	if v.Action(typed) != nil {
+		return typed, nil
+	}
+	var found []string
+	for _, k := range v.Order {
+		if len(typed) >= minPrefix && strings.HasPrefix(k, typed) {
+			found = append(found, k)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", failure(&gate.Error{Code: gate.CodeActionNotRegistered, Message: fmt.Sprintf("no task declares the key %q", typed)})
+	case 1:
+		return found[0], nil
+	}
+	return "", &ui.Error{Code: "key-ambiguous", Message: fmt.Sprintf("%d keys begin with %q", len(found), typed),
+		Detail: found[:min(len(found), 10)], Next: "type more of it"}
+}
+
+// keyAt is key in the log as it is now.
+func keyAt(g *gate.Gate, typed string) (string, error) {
+	v, err := g.View()
+	if err != nil {
+		return "", failure(err)
+	}
+	return key(v, typed)
 }
 
 // human is who decides: --as, else APPROVAL_HUMAN. A bad --as never falls back.

@@ -119,7 +119,7 @@ func TestStory(t *testing.T) {
 	if strings.Contains(out, "\x1b") {
 		t.Error("colour in a pipe")
 	}
-	d.want(1, "grant nothing", "action-not-registered")
+	d.want(1, "grant nothing", "action-not-registered", "no task declares")
 	token := strings.TrimSpace(strings.SplitAfter(d.want(0, "grant k --note fine", "granted k"), "token, shown once: ")[1])
 	d.want(1, "run k --as agent:x --token "+strings.Repeat("0", 64)+" -- true", "token-mismatch")
 	d.want(1, "run k --as agent:x --token "+token+" -- false", "payload-mismatch")
@@ -208,6 +208,15 @@ func TestDecisionsAsJSON(t *testing.T) {
 	}
 	d.want(2, "grant a --as human:ada --bogus", "unknown flag")
 	d.want(2, "grant --as human:ada", "accepts 1 arg")
+
+	// The beginning of a key is enough, where it is enough.
+	d.want(5, "run deploy:one --class a.b --as agent:x -- true")
+	d.want(5, "run deploy:two --class a.b --as agent:x -- true")
+	d.want(1, "show deploy:", "key-ambiguous", "deploy:one", "deploy:two")
+	d.want(1, "grant dep --as human:ada", "action-not-registered") // too short to mean anything
+	d.want(0, "show deploy:o", "deploy:one")
+	d.want(0, "reject deploy:t --as human:ada", "rejected deploy:two")
+	d.want(0, "status deploy:o", "deploy:one")
 }
 
 func (d *desk) decode(line string, v any) {

@@ -111,11 +111,15 @@ func (a *app) decideCommand(d decider) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, err := d.decide(g, command.Context(), gate.Decision{Actor: who, Key: args[0], Note: note, Channel: channel})
+			key, err := keyAt(g, args[0])
+			if err != nil {
+				return err
+			}
+			out, err := d.decide(g, command.Context(), gate.Decision{Actor: who, Key: key, Note: note, Channel: channel})
 			if err != nil {
 				return failure(err)
 			}
-			return a.showDecided(p, d, args[0], out)
+			return a.showDecided(p, d, key, out)
 		},
 	})
 	command.Flags().StringVar(&as, "as", "", "who decides: `human:NAME` (default $APPROVAL_HUMAN)")

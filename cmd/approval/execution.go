@@ -58,14 +58,18 @@ func (a *app) settleCommand(verb, short, flag, words string, set []string,
 			if err != nil {
 				return err
 			}
-			rec, err := settle(g, command, gate.Decision{Actor: who, Key: args[0], Note: note, Channel: channel}, word)
+			key, err := keyAt(g, args[0])
+			if err != nil {
+				return err
+			}
+			rec, err := settle(g, command, gate.Decision{Actor: who, Key: key, Note: note, Channel: channel}, word)
 			if err != nil {
 				return failure(err)
 			}
 			if p.json {
-				return a.JSON(map[string]any{"ok": true, "action_key": args[0], flag: word, "seq": rec.Seq})
+				return a.JSON(map[string]any{"ok": true, "action_key": key, flag: word, "seq": rec.Seq})
 			}
-			a.Outf("%s: %s (record %d)\n", revealPlain(args[0]), word, rec.Seq)
+			a.Outf("%s: %s (record %d)\n", revealPlain(key), word, rec.Seq)
 			return nil
 		},
 	})

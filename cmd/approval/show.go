@@ -22,8 +22,8 @@ func (a *app) showCommand() *cobra.Command {
 		Short: "Show exactly what a key would do",
 		Long: `Show exactly what a key would do: what its task declares, where the question stands, and
 the payload that a grant would be bound to, proven by its hash. Changes of a workspace are
-shown as a diff. Characters that a terminal would hide or reorder are shown as ⟨U+XXXX⟩.`,
-		Example: "  approval show codex-workspace:team:5e1f…:0:files.write.workspace\n  approval show deploy:42 --json",
+shown as a diff. The beginning of a key is enough where only one begins so. Characters that a terminal would hide or reorder are shown as ⟨U+XXXX⟩.`,
+		Example: "  approval show codex-workspace:team:5e1f\n  approval show deploy:42 --json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			g, err := a.gate(p)
@@ -34,10 +34,11 @@ shown as a diff. Characters that a terminal would hide or reorder are shown as �
 			if err != nil {
 				return failure(err)
 			}
-			x := v.Action(args[0])
-			if x == nil {
-				return failure(&gate.Error{Code: gate.CodeActionNotRegistered, Message: fmt.Sprintf("no task declares the key %q", args[0])})
+			name, err := key(v, args[0])
+			if err != nil {
+				return err
 			}
+			x := v.Action(name)
 			d := g.Document()
 			payload, missing := g.Payloads().Get(x.PayloadHash)
 			if x.PayloadHash == "" {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"gloved.dev/cmd/internal/ui"
@@ -60,17 +58,20 @@ every key.`,
 				return failure(err)
 			}
 			d := g.Document()
+			only := ""
+			if len(args) == 1 {
+				if only, err = key(v, args[0]); err != nil {
+					return err
+				}
+			}
 			rows := []keyStatus{}
-			for _, key := range v.Order {
-				x := v.Action(key)
+			for _, name := range v.Order {
+				x := v.Action(name)
 				s := statusOf(x, v, v.Lapsed(x, d))
-				if len(args) == 1 && key != args[0] || len(args) == 0 && !all && settled(s) {
+				if only != "" && name != only || only == "" && !all && settled(s) {
 					continue
 				}
 				rows = append(rows, s)
-			}
-			if len(args) == 1 && len(rows) == 0 {
-				return failure(&gate.Error{Code: gate.CodeActionNotRegistered, Message: fmt.Sprintf("no task declares the key %q", args[0])})
 			}
 			attested := v.CheckAttested(d)
 			if p.json {
