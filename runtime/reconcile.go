@@ -3,6 +3,8 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -333,9 +335,12 @@ func (e *Executor) sweepDirs(keep map[string]bool) error {
 		return err
 	}
 	defer d.Close()
-	names, err := d.Readdirnames(maxRootEntries)
-	if err != nil && len(names) > 0 {
+	names, err := d.Readdirnames(maxRootEntries + 1)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF): // EOF is an empty root
 		return err
+	case len(names) > maxRootEntries:
+		return fmt.Errorf("the materialization root holds more than %d entries", maxRootEntries)
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, dirPrefix) && !keep[name] {
