@@ -74,7 +74,8 @@ func newWorldAt(t testing.TB, dir string, limits policy.Limits, argv ...string) 
 	var key [32]byte
 	_, _ = rand.Read(key[:])
 	must(t, os.WriteFile(w.path("state/key"), []byte(hex.EncodeToString(key[:])+"\n"), 0o600))
-	launch := policy.Launch{ExecutablePath: realPath(t, argv[0]), Arguments: append([]string{}, argv[1:]...),
+	executable, arguments := program(t, argv)
+	launch := policy.Launch{ExecutablePath: executable, Arguments: arguments,
 		Environment: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "TERM=xterm-256color"}}
 	w.doc = policy.Document{
 		SchemaVersion: 1, Revision: 1, MaxPlanTTLMS: 3_600_000,
@@ -237,6 +238,18 @@ func (w *world) envelope(rec session.Record) receipt.Envelope {
 		w.t.Fatalf("session %s has no receipt", rec.SessionID)
 	}
 	return *env
+}
+
+// program is what a policy says to run argv: the file behind its links. One file
+// with many names (busybox, in the VM) does not see by which it was called, and
+// takes the name as its first argument instead.
+func program(t testing.TB, argv []string) (executable string, arguments []string) {
+	t.Helper()
+	executable = realPath(t, argv[0])
+	if filepath.Base(executable) == "busybox" {
+		return executable, append([]string{filepath.Base(argv[0])}, argv[1:]...)
+	}
+	return executable, append([]string{}, argv[1:]...)
 }
 
 func realPath(t testing.TB, path string) string {
