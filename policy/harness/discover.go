@@ -132,15 +132,15 @@ func (f Finder) executable(file string, info fs.FileInfo) *RootReason {
 // and link on the way; the final object is returned unjudged. Following the links here, and not in
 // one call, is what keeps a link to a link in somebody else's directory from deciding what runs.
 func (f Finder) resolve(name string) (string, fs.FileInfo, *RootReason) {
-	todo := strings.Split(name, "/")
+	rest := strings.Split(name, "/")
 	at := "/"
 	info, err := os.Lstat(at)
 	if err != nil {
 		return "", nil, ioReason(at, err)
 	}
-	for links := 0; len(todo) > 0; {
-		c := todo[0]
-		todo = todo[1:]
+	for links := 0; len(rest) > 0; {
+		c := rest[0]
+		rest = rest[1:]
 		if c == "" || c == "." {
 			continue
 		}
@@ -163,7 +163,7 @@ func (f Finder) resolve(name string) (string, fs.FileInfo, *RootReason) {
 		if reason != nil {
 			return "", nil, reason
 		}
-		todo = append(strings.Split(target, "/"), todo...)
+		rest = append(strings.Split(target, "/"), rest...)
 		if strings.HasPrefix(target, "/") {
 			at = "/"
 			if info, err = os.Lstat(at); err != nil {
