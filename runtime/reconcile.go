@@ -263,10 +263,10 @@ func (e *Executor) destroyGroup(ctx context.Context, rec session.Record) error {
 	defer host.Close()
 	id, err := host.Lookup(name)
 	switch {
-	case errors.Is(err, cgroup.ErrNotFound):
+	case errors.Is(err, cgroup.ErrNotFound), errors.Is(err, cgroup.ErrMismatch):
 		// Gone, or half gone: on v1 a group is a directory in each hierarchy, and
-		// whoever removed it may have died in between. The name is this session's
-		// alone.
+		// whoever removed it may have died in between; asked without an identity,
+		// a mismatch says just that. The name is this session's alone.
 		return host.Sweep(ctx, name)
 	case err != nil:
 		return err
