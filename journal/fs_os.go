@@ -39,7 +39,7 @@ func (osFS) Create(path string) (File, error) {
 }
 
 func locked(f *os.File) (File, error) {
-	if err := safefile.Flock(f); err != nil {
+	if _, err := safefile.Handover(func() (*os.File, error) { return f, safefile.Flock(f) }); err != nil {
 		f.Close()
 		return nil, err
 	}

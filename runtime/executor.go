@@ -79,7 +79,7 @@ func New(c Config) (*Executor, error) {
 		return nil, err
 	}
 	// Two executors on one root would settle and sweep each other's sessions.
-	lock, err := safefile.LockFile(filepath.Join(c.Root, ".lock"))
+	lock, err := safefile.Handover(func() (*safefile.Lock, error) { return safefile.LockFile(filepath.Join(c.Root, ".lock")) })
 	if err != nil {
 		root.Close()
 		return nil, fmt.Errorf("materialization root: %w", err)

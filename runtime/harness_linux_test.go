@@ -123,12 +123,6 @@ func (w *world) open() {
 	w.policy, err = policy.Parse(raw, policy.Env{})
 	must(w.t, err)
 	w.store, err = session.Open(w.path("state/sessions.jsonl"), session.Options{})
-	// A gloved that was killed while it forked lives in the child for the moment
-	// until the child executes something and lets go of the lock.
-	for tries := 0; err != nil && strings.Contains(err.Error(), "locked") && tries < 500; tries++ {
-		<-time.After(10 * time.Millisecond)
-		w.store, err = session.Open(w.path("state/sessions.jsonl"), session.Options{})
-	}
 	must(w.t, err)
 	w.receipts, err = receipt.New(receipt.Options{KeyPath: w.path("state/key"), JournalPath: w.path("state/receipts.jsonl")})
 	must(w.t, err)

@@ -38,8 +38,6 @@ func networkAttempts() []attempt {
 		{name: "network: connect to one's own monitor", refused: notThere, act: func(f *facts) error {
 			return connects(unix.AF_UNIX, &unix.SockaddrUnix{Name: filepath.Join(f.own(), monitor.SocketName)})
 		}},
-		{name: "network: write a pipe in a read grant", refused: readOnly, reached: "success ENXIO",
-			act: func(f *facts) error { return open(f.granted("pipe"), unix.O_WRONLY) }},
 		{name: "network: connect to a container engine", refused: notThere, lacking: "ENOENT",
 			act: func(*facts) error { return connects(unix.AF_UNIX, &unix.SockaddrUnix{Name: "/run/docker.sock"}) }},
 		{name: "network: send to the system's log", refused: notThere, lacking: "ENOENT ECONNREFUSED EPROTOTYPE",

@@ -49,10 +49,8 @@ func hostObjects(t *testing.T) *facts {
 	giveCapabilities(t, f.Grant+"/capable")
 	listen(t, unix.AF_UNIX, &unix.SockaddrUnix{Name: f.Socket})
 	must(t, os.Chmod(f.Socket, 0o666))
-	// A socket in the grant is refused before anything is started: see runtime's
-	// TestSocketInAReadGrant.
-	must(t, unix.Mkfifo(f.Grant+"/pipe", 0o666))
-	must(t, os.Chmod(f.Grant+"/pipe", 0o666))
+	// A socket or FIFO in the grant is refused before anything is started: see runtime's
+	// TestSocketInAReadGrant and runtime/workspace's TestRefuseChannels.
 	listen(t, unix.AF_UNIX, &unix.SockaddrUnix{Name: "@" + f.Name})
 	f.Port4 = listen(t, unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 	f.Port6 = listen(t, unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}})

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -436,6 +437,26 @@ func Flock(f *os.File) error {
 		return failer("lock", f.Name())(CodeLocked, nil)
 	}
 	return failer("lock", f.Name())(CodeIO, err)
+}
+
+// handoverTries and handoverPause bound Handover: a quarter of a second.
+const (
+	handoverTries = 25
+	handoverPause = 10 * time.Millisecond
+)
+
+// Handover takes a lock whose holder may just have been killed. A process that
+// dies while it starts another lives on in that child, locks included, until the
+// child executes its program and its descriptors close; so a lock that is held
+// is asked for again for a moment before it counts as ErrLocked.
+func Handover[T any](take func() (T, error)) (T, error) {
+	for range handoverTries {
+		if held, err := take(); !errors.Is(err, ErrLocked) {
+			return held, err
+		}
+		<-time.After(handoverPause)
+	}
+	return take()
 }
 
 // File returns the locked file, to be written by the holder.

@@ -30,14 +30,14 @@ type RuntimeDir struct {
 }
 
 // OpenRuntimeDir creates the directory at path if it is absent (its parent must
-// exist), checks that it is owner-only, and takes the instance lock without
-// waiting. A running instance is ErrLocked; other errors are *safefile.Error.
+// exist), checks that it is owner-only, and takes the instance lock,
+// waiting a moment for one that was just killed (safefile.Handover). A running instance is ErrLocked; other errors are *safefile.Error.
 func OpenRuntimeDir(path string) (*RuntimeDir, error) {
 	dir, _, err := safefile.MakeOwnerDir(path)
 	if err != nil {
 		return nil, err
 	}
-	lock, err := safefile.LockFile(filepath.Join(path, LockName))
+	lock, err := safefile.Handover(func() (*safefile.Lock, error) { return safefile.LockFile(filepath.Join(path, LockName)) })
 	if err != nil {
 		dir.Close()
 		if errors.Is(err, safefile.ErrLocked) {

@@ -77,7 +77,8 @@ func TestHogDiesWhole(t *testing.T) {
 	}
 	eventually(t, "group is empty", func() bool { p, err := g.Populated(); return err == nil && !p })
 	u := mustUsage(t, g)
-	if u.OOMKills == 0 && u.OOMs == 0 || u.MemoryLimitHits == 0 {
+	// Where the watcher was quicker, the kernel met the OOM (v2 counts it) and had nobody left to kill.
+	if got, met := u.Exceeded(time.Hour); !met || got != CauseMemory || u.MemoryLimitHits == 0 {
 		t.Errorf("no trace of the limit in %+v", u)
 	}
 	// The kernel may charge a few pages past the limit, for a task that is dying anyway.

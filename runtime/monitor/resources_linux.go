@@ -314,7 +314,7 @@ func (r *resources) mountGrants(ctx context.Context, spec *Spec, progress func(P
 // what belongs to the object's owner is shown as the session's, so that the
 // session reads what the daemon could. Nothing becomes writable by it.
 func (r *resources) bindGrant(ctx context.Context, g Grant, p *workspace.Pinned) error {
-	if err := workspace.RefuseSockets(ctx, p); err != nil {
+	if err := workspace.RefuseChannels(ctx, p); err != nil {
 		return err
 	}
 	if err := r.bindReadOnly(g.Alias, g.Target, p); err != nil || r.claim == nil {

@@ -17,8 +17,8 @@ func Measure(context.Context, *Pinned, ...Skip) (bytes, entries uint64, err erro
 	return 0, 0, &Error{Code: CodeUnsupported}
 }
 
-// RefuseSockets fails.
-func RefuseSockets(context.Context, *Pinned) error { return &Error{Code: CodeUnsupported} }
+// RefuseChannels fails.
+func RefuseChannels(context.Context, *Pinned) error { return &Error{Code: CodeUnsupported} }
 
 // RemoveTree fails.
 func RemoveTree(*os.File, string) error { return &Error{Code: CodeUnsupported} }

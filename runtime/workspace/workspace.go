@@ -41,7 +41,7 @@ const (
 	CodeSymlink      = pathwalk.CodeSymlink      // a component is a symbolic link
 	CodeNotDirectory = pathwalk.CodeNotDirectory // a component before the last is not a directory
 	CodeSpecial      = pathwalk.CodeSpecial      // the object is a FIFO, a socket or a device
-	CodeSocket       = "socket"                  // a socket in a tree that is to be shown
+	CodeChannel      = "channel"                 // a socket or FIFO in a tree that is to be shown
 	CodeDenied       = pathwalk.CodeDenied       // the system denies access
 	CodeIO           = pathwalk.CodeIO           // a system call failed; Err has the errno
 
@@ -66,7 +66,7 @@ var texts = map[string]string{
 	CodeSymlink:      "a component of the path is a symbolic link",
 	CodeNotDirectory: "a component of the path is not a directory",
 	CodeSpecial:      "not a regular file or directory",
-	CodeSocket:       "a socket in a tree that would be shown; remove it or grant less",
+	CodeChannel:      "a socket or FIFO in a tree that would be shown; remove it or grant less",
 	CodeDenied:       "access is denied",
 	CodeIO:           "a system call failed",
 	CodeIdentity:     "identity changed before launch",

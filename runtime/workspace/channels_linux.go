@@ -8,20 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxScan bounds the entries that RefuseSockets looks at.
+// MaxScan bounds the entries that RefuseChannels looks at.
 const MaxScan = 1_000_000
 
-// RefuseSockets walks a tree and fails with CodeSocket at the first socket in
-// it. A socket in a tree that a session may read is a way to whatever listens on
-// the host: connecting needs no writable mount, neither network namespaces nor
-// the system call filter tell one path from another, and Landlock has no right
-// for it. So such a tree is not granted.
+// RefuseChannels walks a tree and fails with CodeChannel at the first socket or
+// FIFO in it. A socket in a tree that a session may read is a way to whatever
+// listens on the host: connecting needs no writable mount, neither network
+// namespaces nor the system call filter tell one path from another, and Landlock
+// has no right for it. A FIFO may be read, which takes what was meant for another,
+// and on a kernel without Landlock written. So such a tree is not granted.
 //
 // Other mounts in the tree are passed over: a clone of the tree does not show
-// them. So are directories that the caller itself may not read. A socket made
+// them. So are directories that the caller itself may not read. A channel made
 // after the walk is not seen. A tree of more than MaxScan entries is refused
 // (CodeTooMany).
-func RefuseSockets(ctx context.Context, p *Pinned) error {
+func RefuseChannels(ctx context.Context, p *Pinned) error {
 	if !p.IsDir() {
 		return nil // a Pinned is a regular file or a directory
 	}
@@ -30,21 +31,21 @@ func RefuseSockets(ctx context.Context, p *Pinned) error {
 		return err
 	}
 	defer unix.Close(fd)
-	s := &socketScan{ctx: ctx, left: MaxScan}
+	s := &channelScan{ctx: ctx, left: MaxScan}
 	return s.dir(fd, 1)
 }
 
-type socketScan struct {
+type channelScan struct {
 	ctx   context.Context
 	names []string
 	left  int
 }
 
-func (s *socketScan) fail(code string, err error) error {
+func (s *channelScan) fail(code string, err error) error {
 	return &Error{Code: code, Rel: strings.Join(s.names, "/"), Err: err}
 }
 
-func (s *socketScan) dir(fd, depth int) error {
+func (s *channelScan) dir(fd, depth int) error {
 	if err := canceled(s.ctx); err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (s *socketScan) dir(fd, depth int) error {
 	return nil
 }
 
-func (s *socketScan) entry(dir int, e entry, depth int) error {
+func (s *channelScan) entry(dir int, e entry, depth int) error {
 	if err := e.resolve(dir); err != nil {
 		if errors.Is(err, unix.ENOENT) {
 			return nil
@@ -71,8 +72,8 @@ func (s *socketScan) entry(dir int, e entry, depth int) error {
 		return s.fail(CodeIO, err)
 	}
 	switch e.kind {
-	case unix.S_IFSOCK:
-		return s.fail(CodeSocket, nil)
+	case unix.S_IFSOCK, unix.S_IFIFO:
+		return s.fail(CodeChannel, nil)
 	case unix.S_IFDIR:
 	default:
 		return nil
