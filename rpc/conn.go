@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -202,6 +203,11 @@ func (c *conn) failure(id frame.ID, e *Error) *frame.Response {
 }
 
 func (c *conn) notify(method string, params any) error {
+	select {
+	case <-c.done: // the stream may take bytes for an instant longer; nobody reads them
+		return fmt.Errorf("rpc: notification %s: %w", method, net.ErrClosed)
+	default:
+	}
 	raw, err := json.Marshal(params)
 	if err != nil {
 		return fmt.Errorf("rpc: encode notification %s: %w", method, err)

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,15 +27,12 @@ const (
 	// be trusted, and a hostile one could keep an emulator busy for ever.
 	maxEmulation = 2 * time.Second
 	// emulationStep is how much is emulated between two looks at the time.
-	emulationStep = 4 << 10
-	// maxDigits is how long a number in a control sequence may be: modes have four digits,
-	// and an emulator does an instruction as often as it is told to.
-	maxDigits = 4
+	emulationStep = 512
 )
 
 // NewScreen returns an empty screen of a size.
 func NewScreen(rows, cols int) *Screen {
-	s := &Screen{emulator: vt.NewEmulator(cols, rows), rows: rows, cols: cols}
+	s := &Screen{emulator: vt.NewEmulator(cols, rows), rows: rows, cols: cols, clamp: newClamp(rows, cols)}
 	s.Out = io.Discard
 	// What the emulated terminal answers is for nobody: the program had its answer.
 	go func() { _, _ = io.Copy(io.Discard, s.emulator) }() // until Close
@@ -64,36 +62,66 @@ func (s *Screen) Write(data []byte) (n int, err error) {
 	return len(data), nil
 }
 
-// clamp shortens the numbers of control sequences.
+// clamp bounds the numbers of control sequences, since an emulator does an instruction as
+// often as it is told to. A count beyond the screen's size does what the size does, and
+// no colour is above 255; the modes of private sequences have numbers of their own, and
+// are not counts.
 type clamp struct {
 	state  int
-	digits int
+	most   int // of a number that is no mode
+	number int // being read; -1 between numbers
 	before byte
 	out    []byte
 }
 
+const (
+	maxColour = 255
+	maxMode   = 9999
+)
+
+func newClamp(rows, cols int) clamp { return clamp{most: max(rows, cols, maxColour), number: -1} }
+
 func (c *clamp) filter(data []byte) []byte {
 	c.out = c.out[:0]
 	for _, b := range data {
+		digit := b >= '0' && b <= '9'
 		switch {
 		case b == 0x1b:
+			c.settle()
 			c.state = escape
 		case b == 0x9b && c.before < 0x80 || c.state == escape && b == '[': // CSI, but no part of a letter
-			c.state, c.digits = bracket, 0
-		case c.state == bracket && b >= '0' && b <= '9':
-			if c.digits++; c.digits > maxDigits {
-				c.before = b
-				continue
-			}
-		case c.state == bracket && b >= 0x20 && b <= 0x3f:
-			c.digits = 0
+			c.settle()
+			c.state = bracket
+		case (c.state == bracket || c.state == private) && digit:
+			c.number = min(max(c.number, 0)*10+int(b-'0'), maxMode)
+			c.before = b
+			continue
+		case (c.state == bracket || c.state == private) && (b < 0x20 && b != 0x18 && b != 0x1a || b == 0x7f):
+			// A control character inside a sequence is obeyed at once, and the sequence goes on.
+		case c.state == bracket && b >= '<' && b <= '?':
+			c.state = private
+		case (c.state == bracket || c.state == private) && b >= 0x20 && b <= 0x3f:
+			c.settle()
 		default:
+			c.settle()
 			c.state = plain
 		}
 		c.before = b
 		c.out = append(c.out, b)
 	}
 	return c.out
+}
+
+// settle writes the number that has ended.
+func (c *clamp) settle() {
+	if c.number < 0 {
+		return
+	}
+	if c.state != private {
+		c.number = min(c.number, c.most)
+	}
+	c.out = strconv.AppendInt(c.out, int64(c.number), 10)
+	c.number = -1
 }
 
 // Close ends the emulation: the emulator's answers end, and with them who reads them.
