@@ -44,9 +44,20 @@ type lineWriter struct {
 	partial []byte
 	written int
 	last    string // the line before, where a skip's reason stands
+	// recent are the lines since the last test began, evidence those of the tests that failed:
+	// what a report must show when it shows little.
+	recent, evidence []string
 }
 
-var verdict = regexp.MustCompile(`^--- (PASS|FAIL|SKIP): (\S+)`)
+var (
+	verdict = regexp.MustCompile(`^--- (PASS|FAIL|SKIP): (\S+)`)
+	begins  = regexp.MustCompile(`^=== RUN +[^/]+$`)
+)
+
+const (
+	maxRecent   = 80
+	maxEvidence = 240
+)
 
 // Write takes any piece of the stream. It fails only if out does.
 func (w *lineWriter) Write(p []byte) (int, error) {
@@ -77,6 +88,12 @@ func (w *lineWriter) Flush() {
 }
 
 func (w *lineWriter) line(line string) error {
+	if begins.MatchString(line) {
+		w.recent = w.recent[:0]
+	}
+	if w.recent = append(w.recent, fmt.Sprintf("%.*s", lineLimit/8, line)); len(w.recent) > maxRecent {
+		w.recent = w.recent[1:]
+	}
 	if m := verdict.FindStringSubmatch(line); m != nil {
 		switch m[1] {
 		case "PASS":
@@ -84,6 +101,7 @@ func (w *lineWriter) line(line string) error {
 		case "FAIL":
 			w.failed++
 			w.failures = append(w.failures, m[2])
+			w.keep()
 		case "SKIP":
 			w.skipped++
 			w.skip(w.last)
@@ -96,6 +114,13 @@ func (w *lineWriter) line(line string) error {
 	n, err := fmt.Fprintf(w.out, "| %.*s\n", lineLimit, line)
 	w.written += n
 	return err
+}
+
+// keep makes evidence of the lines of the test that has just failed, or never ended.
+func (w *lineWriter) keep() {
+	w.evidence = append(w.evidence, w.recent...)
+	w.evidence = w.evidence[max(0, len(w.evidence)-maxEvidence):]
+	w.recent = w.recent[:0]
 }
 
 // skip notes the reason in a line like "    file_test.go:12: requires: mkfs.ext4".
@@ -139,6 +164,9 @@ FAIL`
 		}
 		if got, want := out.String(), "| "+strings.ReplaceAll(stream, "\n", "\n| ")+"\n"; got != want {
 			t.Errorf("step %d: copied %q, want %q", step, got, want)
+		}
+		if want := strings.Split(stream[strings.Index(stream, "=== RUN   TestC"):strings.LastIndex(stream, "\n")], "\n"); !slices.Equal(w.evidence, want) {
+			t.Errorf("step %d: evidence %q, want %q", step, w.evidence, want)
 		}
 	}
 }

@@ -232,6 +232,12 @@ func execute(t *testing.T, limit time.Duration, args []string) tally {
 	if trouble.Len() > 0 {
 		t.Logf("the lane says:\n%s", &trouble)
 	}
+	if err != nil && lines.failed == 0 {
+		lines.keep() // a test that never ended
+	}
+	if len(lines.evidence) > 0 {
+		t.Logf("of what failed:\n%s", strings.Join(lines.evidence, "\n"))
+	}
 	var exit *exec.ExitError
 	switch {
 	case err == nil && lines.passed+lines.skipped == 0:
