@@ -18,6 +18,9 @@ type request struct {
 	done   chan struct{}
 	entry  Entry
 	err    error
+
+	carry   func(*Rotation) error // set: not an append but a rotation
+	archive Archive
 }
 
 // Append writes body (a value that encodes to a JSON object without the
@@ -99,7 +102,11 @@ func (j *Journal) write() {
 		if batch == nil {
 			return
 		}
-		j.commit(batch)
+		if first := batch[0]; first.carry != nil {
+			first.archive, first.err = j.rotate(first.carry)
+		} else {
+			j.commit(batch)
+		}
 		for _, r := range batch {
 			close(r.done)
 		}
@@ -114,6 +121,9 @@ func (j *Journal) take() []*request {
 	}
 	n, bytes := 0, 0
 	for n < len(j.queue) && (n == 0 || bytes+j.queue[n].draft.size <= maxBatch) {
+		if n > 0 && (j.queue[n].carry != nil || j.queue[0].carry != nil) {
+			break // a rotation is a batch of its own
+		}
 		bytes += j.queue[n].draft.size
 		j.queue[n].taken = true
 		n++

@@ -19,6 +19,7 @@ const (
 	CodeLockTimeout = "lock_timeout" // Shared: the lock file was there all the time
 	CodeCorruptTail = "corrupt_tail" // Shared: the last line is torn or does not verify
 	CodeRefused     = "refused"      // Shared: the schema refuses the record
+	CodeEmpty       = "empty"        // Rotate: there is no record to put away
 )
 
 // An Error is a refusal of the journal. Detail and Err are for the operator:
@@ -58,6 +59,7 @@ var (
 	ErrTooLarge    error = &Error{Code: CodeTooLarge}
 	ErrInvalidBody error = &Error{Code: CodeInvalidBody}
 	ErrLocked      error = &Error{Code: CodeLocked}
+	ErrEmpty       error = &Error{Code: CodeEmpty}
 )
 
 // ErrTornTail matches, by errors.Is, a *TornError.
@@ -96,6 +98,14 @@ const (
 	ReasonPrev         Reason = "prev-mismatch"  // prev is not the hash of the record before
 	ReasonHeadMismatch Reason = "head-mismatch"  // the log does not hold the anchor the caller trusts
 	ReasonRejected     Reason = "rejected"       // the owner of the log refused the record at replay
+
+	// Of an archive that the first record commits to.
+	ReasonArchiveMissing    Reason = "archive-missing"    // no such file
+	ReasonArchiveUnreadable Reason = "archive-unreadable" // it cannot be read
+	ReasonArchiveCorrupt    Reason = "archive-corrupt"    // a line of it does not verify, or does not follow
+	ReasonArchiveTruncated  Reason = "archive-truncated"  // records are missing off its end
+	ReasonArchiveExtended   Reason = "archive-extended"   // it goes on after the record it was sealed at
+	ReasonArchiveForeign    Reason = "archive-foreign"    // another log, another archive, or one that was rewritten
 )
 
 // A CorruptError names the first line that does not verify. Line counts from 1,

@@ -19,6 +19,8 @@ type FS interface {
 	Stat(path string) (safefile.Identity, error)
 	// Rename replaces to with from.
 	Rename(from, to string) error
+	// Exchange makes each of two names mean what the other meant, in one step.
+	Exchange(a, b string) error
 	// Remove removes a file.
 	Remove(path string) error
 	// SyncDir makes the names in a directory durable.

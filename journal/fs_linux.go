@@ -35,3 +35,14 @@ func allocate(f *os.File, size int64) error {
 	}
 	return err
 }
+
+// exchange is renameat2(2) with RENAME_EXCHANGE, since Linux 3.15; a file system
+// without it (NFS) answers EINVAL, and its journals cannot be rotated.
+func exchange(a, b string) error {
+	for {
+		err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

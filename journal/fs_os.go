@@ -68,6 +68,13 @@ func (osFS) Stat(path string) (safefile.Identity, error) {
 
 func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
 
+func (osFS) Exchange(a, b string) error {
+	if err := exchange(a, b); err != nil {
+		return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err}
+	}
+	return nil
+}
+
 func (osFS) Remove(path string) error { return os.Remove(path) }
 
 func (osFS) SyncDir(dir string) error {

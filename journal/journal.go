@@ -43,6 +43,7 @@ type Journal struct {
 	inflight int64             // bytes being written and not yet durable
 	flying   uint64            // records being written and not yet durable
 	head     Head              // durable
+	archive  *Archive          // what the first record commits to
 	held     held              // reserved and not yet used
 	failed   error             // poisoned: set once
 	closing  bool
@@ -65,7 +66,9 @@ type Stats struct {
 
 // Open opens the journal at path, creating it when absent, takes its lock, and
 // proves and replays every record in order before it returns. An error of replay
-// refuses the open with a *CorruptError that names the line and wraps it.
+// refuses the open with a *CorruptError that names the line and wraps it. The
+// record that a rotated journal begins with is not replayed; Archive returns it.
+// What an unfinished rotation left is removed.
 //
 // What was replayed is durable when Open returns: a predecessor may have died
 // between its write and its sync, and its callers' retries will be answered from
@@ -117,7 +120,17 @@ func (j *Journal) recover(replay func(Entry) error) error {
 		return err
 	}
 	w := newWalker(nil)
-	err = w.run(io.NewSectionReader(j.f, 0, int64(before.Size)), replay)
+	err = w.run(io.NewSectionReader(j.f, 0, int64(before.Size)), func(e Entry) error {
+		first, err := Archived(e)
+		if first != nil || err != nil {
+			j.archive = first
+			return err
+		}
+		if replay == nil {
+			return nil
+		}
+		return replay(e)
+	})
 	var torn *TornError
 	switch {
 	case errors.As(err, &torn) && j.o.AllowTorn != nil && j.o.AllowTorn(torn.Head):
@@ -126,6 +139,9 @@ func (j *Journal) recover(replay func(Entry) error) error {
 		}
 	case err != nil:
 		return replayError(w, err)
+	}
+	if err := clearRotation(j.o.FS, j.path, j.archive); err != nil {
+		return err
 	}
 	if err := j.f.Sync(); err != nil {
 		return &Error{Code: CodeIO, Detail: "sync after recovery", Err: err}
@@ -187,11 +203,24 @@ func (j *Journal) Read(offset int64, length int) (Entry, error) {
 	if err := j.Check(); err != nil {
 		return Entry{}, err
 	}
+	j.mu.Lock()
+	f := j.f
+	j.mu.Unlock()
+	e, err := readAt(f, offset, length)
+	var corrupt *CorruptError
+	if errors.As(err, &corrupt) {
+		err = j.poison(err)
+	}
+	return e, err
+}
+
+// readAt reads and proves one record.
+func readAt(f io.ReaderAt, offset int64, length int) (Entry, error) {
 	if length <= 0 || length > MaxRecord || offset < 0 {
 		return Entry{}, &Error{Code: CodeIO, Detail: "no record has these bounds"}
 	}
 	line := make([]byte, length)
-	if _, err := j.f.ReadAt(line, offset); err != nil {
+	if _, err := f.ReadAt(line, offset); err != nil {
 		return Entry{}, &Error{Code: CodeIO, Detail: "read", Err: err}
 	}
 	w := newWalker(nil)
@@ -200,7 +229,7 @@ func (j *Journal) Read(offset int64, length int) (Entry, error) {
 		var reason Reason
 		var err error
 		if e, reason, err = w.slow(line); reason != "" {
-			return Entry{}, j.poison(&CorruptError{Offset: offset, Seq: e.Seq, Reason: reason, Err: err})
+			return Entry{}, &CorruptError{Offset: offset, Seq: e.Seq, Reason: reason, Err: err}
 		}
 	}
 	e.Offset = offset

@@ -15,13 +15,23 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"gloved.dev/internal/crashpoint"
 	"gloved.dev/journal"
 )
 
-const childEnv = "GLOVE_JOURNAL_TEST_CHILD"
+// What makes a test binary a child: the journal's path, and where it kills itself.
+const (
+	childEnv = "GLOVE_JOURNAL_TEST_CHILD"
+	pointEnv = "GLOVE_JOURNAL_TEST_POINT"
+)
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
+		if point := os.Getenv(pointEnv); point != "" {
+			rotatingChild(path, crashpoint.Point(point))
+		}
 		child(path)
 	}
 	os.Exit(m.Run())
@@ -139,4 +149,105 @@ func runAndKill(t *testing.T, path string, after int) (acked []string) {
 		t.Fatal("the writer ended by itself")
 	}
 	return acked
+}
+
+// rotatingChild appends while it rotates, and dies at a point of the third
+// rotation.
+func rotatingChild(path string, point crashpoint.Point) {
+	passed := 0
+	crashpoint.Hook = func(_ string, p crashpoint.Point) error {
+		if p == point {
+			if passed++; passed == 3 {
+				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+				select {}
+			}
+		}
+		return nil
+	}
+	j, err := journal.Open(path, journal.Options{}, nil)
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	for g := range 2 {
+		go func() {
+			for n := 0; ; n++ {
+				text := fmt.Sprintf("%d-%d", g, n)
+				if _, err := j.Append(context.Background(), body{text, 1}); err != nil {
+					fmt.Println("error", err)
+					os.Exit(1)
+				}
+				fmt.Println(text)
+			}
+		}()
+	}
+	for {
+		_, err := j.Rotate(context.Background(), keepNothing)
+		if err != nil && !errors.Is(err, journal.ErrEmpty) {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// A process is killed with SIGKILL at each point of a rotation, on the real file
+// system, while appends go on. What it acknowledged is in the journal or in an
+// archive, once, and there is one live file.
+func TestKilledInRotation(t *testing.T) {
+	exe, err := os.Executable()
+	must(t, err)
+	for _, point := range crashpoint.Rotate {
+		t.Run(string(point), func(t *testing.T) {
+			path := filepath.Join(dir(t), "log.jsonl")
+			cmd := exec.Command(exe)
+			cmd.Env = append(os.Environ(), childEnv+"="+path, pointEnv+"="+string(point))
+			out, err := cmd.Output()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.Exited() || strings.Contains(string(out), "error") {
+				t.Fatalf("the child was not killed: %v %s", err, out)
+			}
+			_, err = journal.Repair(nil, path, true)
+			must(t, err)
+			j := open(t, path, journal.Options{})
+			archives := uint64(0)
+			if a := j.Archive(); a != nil {
+				archives = a.Number()
+			}
+			j.Close()
+			v, err := journal.VerifyFile(path, journal.VerifyOptions{})
+			if err != nil || v.Status != journal.StatusClean || uint64(len(v.Archives)) != archives {
+				t.Fatalf("%+v, %v", v, err)
+			}
+			seen := map[string]int{}
+			for _, name := range append([]string{filepath.Base(path)}, names(v.Archives)...) {
+				must(t, journal.Walk(filepath.Join(filepath.Dir(path), name), func(e journal.Entry) error {
+					var b body
+					if a, _ := journal.Archived(e); a == nil {
+						must(t, e.Decode(&b))
+						seen[b.Event]++
+					}
+					return nil
+				}))
+			}
+			acked := strings.Fields(string(out))
+			for _, text := range acked {
+				if seen[text] != 1 {
+					t.Errorf("%s is there %d times", text, seen[text])
+				}
+			}
+			files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+			must(t, err)
+			hidden, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*"))
+			must(t, err)
+			for _, f := range files {
+				if strings.Contains(f, ".torn-") {
+					archives++
+				}
+			}
+			if uint64(len(files)) != archives+1 || len(hidden) != 0 {
+				t.Errorf("files %v, hidden %v, and should be one live and %d others", files, hidden, archives)
+			}
+			t.Logf("%d acknowledged, %d archives", len(acked), len(v.Archives))
+		})
+	}
 }

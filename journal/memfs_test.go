@@ -120,6 +120,16 @@ func (d *disk) Rename(from, to string) error {
 	return nil
 }
 
+func (d *disk) Exchange(a, b string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, err := d.op("exchange"); err != nil {
+		return err
+	}
+	d.names[a], d.names[b] = d.names[b], d.names[a]
+	return nil
+}
+
 func (d *disk) Remove(path string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

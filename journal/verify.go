@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -45,9 +46,10 @@ type VerifyOptions struct {
 	Schema func(Entry) string
 	// Observe sees each good record in order and may report an anomaly.
 	Observe func(Entry) *Anomaly
-	// Anchor, when set, is a head the caller trusts: the log must contain that
-	// record. A log that verifies and lacks it is corrupt (head-mismatch). This
-	// is what notices records dropped off the end.
+	// Anchor, when set, is a head the caller trusts: the log, or with VerifyFile
+	// an archive it names, must contain that record. A log that verifies and lacks
+	// it is corrupt (head-mismatch). This is what notices records dropped off the
+	// end.
 	Anchor *Head
 }
 
@@ -66,6 +68,10 @@ type Verdict struct {
 	Reason      Reason
 	Message     string
 	Anomalies   []Anomaly
+	// Archives are those that VerifyFile followed and proved, newest first.
+	Archives []Archive
+	// Archive names the archive that a corrupt verdict is about, "" the log itself.
+	Archive string
 }
 
 // ExitCode is the exit code of a command that verified the log.
@@ -96,21 +102,38 @@ func (v Verdict) MarshalJSON() ([]byte, error) {
 	case StatusCorrupt:
 		m["firstBadSeq"], m["reason"], m["message"] = v.FirstBadSeq, v.Reason, v.Message
 		m["line"], m["offset"] = v.Line, v.Offset
+		if v.Archive != "" {
+			m["archive"] = v.Archive
+		}
 	default:
 		m["message"] = v.Message
+	}
+	if len(v.Archives) > 0 {
+		m["archives"] = v.Archives
 	}
 	return json.Marshal(m)
 }
 
 // Verify proves a log. It reads r once, as a stream. An error of the reader is
 // the verdict unreadable.
-func Verify(r io.Reader, o VerifyOptions) Verdict {
+func Verify(r io.Reader, o VerifyOptions) Verdict { return verify(r, o, nil) }
+
+// verify is Verify; follow, when set, goes on to the archive that the log names
+// and reports whether the anchor is in it or in those before.
+func verify(r io.Reader, o VerifyOptions, follow func(*Verdict, Archive) (bool, error)) Verdict {
 	w := newWalker(o.Schema)
 	var anomalies []Anomaly
+	var first *Archive
 	anchored := o.Anchor == nil || o.Anchor.Seq == 0
 	err := w.run(r, func(e Entry) error {
 		if o.Anchor != nil && e.Head() == *o.Anchor {
 			anchored = true
+		}
+		if follow != nil && e.Seq == 1 {
+			var err error
+			if first, err = Archived(e); err != nil {
+				return err
+			}
 		}
 		if o.Observe != nil {
 			if a := o.Observe(e); a != nil {
@@ -123,6 +146,18 @@ func Verify(r io.Reader, o VerifyOptions) Verdict {
 	if w.head.Seq != 0 {
 		head := w.head
 		v.Head = &head
+	}
+	var stop *stopped
+	if errors.As(err, &stop) {
+		err = w.corrupt(ReasonSchema, w.head.Seq+1, stop.err)
+	}
+	var corrupt *CorruptError
+	if first != nil && !errors.As(err, &corrupt) {
+		held, archiveErr := follow(&v, *first)
+		anchored = anchored || held
+		if archiveErr != nil { // worse than a torn tail
+			err = archiveErr
+		}
 	}
 	switch {
 	case err != nil:
@@ -138,7 +173,14 @@ func (v *Verdict) fault(err error) {
 	v.Message = err.Error()
 	var torn *TornError
 	var corrupt *CorruptError
+	var archive *ArchiveError
 	switch {
+	case errors.As(err, &archive): // its cause may be a CorruptError, of its own lines
+		v.Status, v.Anomalies, v.Archive = StatusCorrupt, nil, archive.Archive
+		if errors.As(err, &corrupt) {
+			v.Line, v.Offset = corrupt.Line, corrupt.Offset
+		}
+		v.Reason = archive.Reason
 	case errors.As(err, &torn):
 		v.Status, v.Offset, v.Bytes = StatusTorn, torn.Offset, torn.Bytes
 	case errors.As(err, &corrupt):
@@ -153,10 +195,10 @@ func (v *Verdict) fault(err error) {
 	}
 }
 
-// VerifyFile proves the log at path. An absent or empty file is a clean log
-// without records. It never writes, locks or creates. When the file cannot be
-// read, or is not a regular file, the verdict is unreadable and the error says
-// why.
+// VerifyFile proves the log at path, and the archives that it and they name, in
+// its directory. An absent or empty file is a clean log without records. It never
+// writes, locks or creates. When the file cannot be read, or is not a regular
+// file, the verdict is unreadable and the error says why.
 func VerifyFile(path string, o VerifyOptions) (Verdict, error) {
 	f, err := openRead(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,11 +208,34 @@ func VerifyFile(path string, o VerifyOptions) (Verdict, error) {
 		return Verdict{Status: StatusUnreadable, Message: err.Error()}, err
 	}
 	defer f.Close()
-	v := Verify(f, o)
+	v := verify(f, o, func(v *Verdict, a Archive) (bool, error) {
+		return verifyArchives(filepath.Dir(path), a, o, v)
+	})
 	if v.Status == StatusUnreadable {
 		return v, errors.New(v.Message)
 	}
 	return v, nil
+}
+
+// verifyArchives proves the archive a and those before it, and reports whether
+// one holds the anchor.
+func verifyArchives(dir string, a Archive, o VerifyOptions, v *Verdict) (anchored bool, err error) {
+	for before := &a; before != nil; {
+		a := *before
+		f, err := openRead(filepath.Join(dir, a.Name))
+		if err != nil {
+			return anchored, openArchiveError(a, err)
+		}
+		c := archiveCheck{a: a, see: func(e Entry) {
+			anchored = anchored || o.Anchor != nil && e.Head() == *o.Anchor
+		}}
+		before, err = c.run(newWalker(o.Schema), f, nil)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return anchored, err
+		}
+		v.Archives = append(v.Archives, a)
+	}
+	return anchored, nil
 }
 
 type empty struct{}

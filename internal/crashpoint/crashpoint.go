@@ -89,6 +89,15 @@ const (
 	UndoDone         Point = "undo.done"       // it is
 )
 
+// Points of a journal that puts itself away; their scope is the journal's path.
+const (
+	RotateBegun     Point = "rotate.begun"     // the new file exists, empty and without a name
+	RotateWritten   Point = "rotate.written"   // it is whole and durable
+	RotateNamed     Point = "rotate.named"     // it bears the archive's name
+	RotateExchanged Point = "rotate.exchanged" // it is the journal, and the old one the archive
+	RotateDone      Point = "rotate.done"      // and that is durable
+)
+
 // Start, Monitor and End list the points in the order they are passed: those
 // of gloved while it starts a session, those of a session's monitor, those of
 // gloved while a session ends or is recovered.
@@ -100,4 +109,5 @@ var (
 	Launch = []Point{LaunchProven, LaunchTree, LaunchTerminal, LaunchWatched, ReleaseBegun}
 	Ending = []Point{EndExited, EndDrained, EndTranscript, EndOutcome, EndReleased, EndTold}
 	Settle = []Point{SettleBegun, SettleReceipt, SettleExited, SettleFinished}
+	Rotate = []Point{RotateBegun, RotateWritten, RotateNamed, RotateExchanged, RotateDone}
 )

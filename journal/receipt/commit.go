@@ -122,7 +122,7 @@ func (p *Producer) CommitChangeApply(ctx context.Context, sessionID, controllerP
 func (p *Producer) commit(ctx context.Context, v Envelope,
 	write func(context.Context, journal.Head, any) (journal.Entry, error),
 ) (Envelope, error) {
-	head := p.head()
+	head := p.live.head()
 	v.SchemaVersion, v.KeyID = envelopeSchema, p.key.id
 	v.Sequence, v.PreviousHMAC = head.Sequence+1, head.HeadHMAC
 	v.ReceiptDigest = v.digest()
@@ -148,7 +148,10 @@ func (p *Producer) commit(ctx context.Context, v Envelope,
 	if err != nil {
 		return Envelope{}, stored(err)
 	}
-	p.admit(v, e)
+	if err := p.live.admit(v, e); err != nil {
+		return Envelope{}, &Error{Code: Storage, Err: err}
+	}
+	p.bind(v)
 	return v, nil
 }
 

@@ -2,7 +2,6 @@ package receipt
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"sync"
 
@@ -42,17 +41,12 @@ type Producer struct {
 
 	mu         sync.Mutex
 	j          *journal.Journal // nil until the first page
-	index      []place          // by sequence-1
-	sessions   map[bound]uint64 // 0: two receipts, which is ambiguous
+	live       *segment         // what j holds
+	cached     *sealed          // the archive that was read last, or nil
+	sessions   map[bound]uint64 // in live; 0: two receipts, which is ambiguous
+	acked      uint64           // what a controller has acknowledged
 	reconciled bool
 	closed     bool
-}
-
-// place locates a stored envelope.
-type place struct {
-	offset int64
-	length int
-	hmac   [32]byte
 }
 
 // bound names what a session's receipt is for.
@@ -78,7 +72,9 @@ func New(o Options) (*Producer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Producer{o: o, key: key, sessions: map[bound]uint64{}}, nil
+	p := &Producer{o: o, key: key}
+	p.forget()
+	return p, nil
 }
 
 // KeyID is the public name of the audit key.
@@ -116,11 +112,12 @@ func (p *Producer) Page(_ context.Context, anchor Anchor, limit int) (Page, erro
 	if err := p.bootstrap(anchor); err != nil {
 		return Page{}, err
 	}
-	if !p.prefix(anchor) {
-		return Page{}, refuse(ReconciliationFailed, "the anchor is not a prefix of the receipt chain")
+	if err := p.prefix(anchor); err != nil {
+		return Page{}, err
 	}
-	n := min(limit, MaxPage, len(p.index)-int(anchor.Sequence)) //nolint:gosec // at most len(index)
-	page := Page{Envelopes: make([]Envelope, 0, n), LocalAnchor: p.head()}
+	page := Page{LocalAnchor: p.live.head()}
+	n := int(min(uint64(min(limit, MaxPage)), page.LocalAnchor.Sequence-anchor.Sequence)) //nolint:gosec // at most MaxPage
+	page.Envelopes = make([]Envelope, 0, n)
 	for i := range n {
 		v, err := p.read(anchor.Sequence + uint64(i) + 1)
 		if err != nil {
@@ -128,7 +125,7 @@ func (p *Producer) Page(_ context.Context, anchor Anchor, limit int) (Page, erro
 		}
 		page.Envelopes = append(page.Envelopes, v)
 	}
-	page.HasMore = anchor.Sequence+uint64(n) < uint64(len(p.index))
+	page.HasMore = anchor.Sequence+uint64(n) < page.LocalAnchor.Sequence //nolint:gosec // not negative
 	return page, nil
 }
 
@@ -148,26 +145,38 @@ func (p *Producer) bootstrap(anchor Anchor) error {
 		// Creating an empty journal here would hide that all receipts are gone.
 		return &Error{Code: ReconciliationFailed, Reason: "there is no receipt journal and the anchor is not the start of one", Err: err}
 	}
-	p.index, p.sessions = nil, map[bound]uint64{}
+	p.forget()
 	j, err := journal.Open(p.o.JournalPath, journal.Options{
 		MaxBytes: p.o.MaxBytes, Clock: p.o.Clock, FS: p.o.FS,
-		AllowTorn: func(journal.Head) bool { return p.prefix(anchor) },
+		// An anchor that only an archive could judge does not let a tail be cut.
+		AllowTorn: func(journal.Head) bool {
+			return (anchor.Sequence == 0 || anchor.Sequence >= p.live.base.Sequence) && p.prefix(anchor) == nil
+		},
 	}, p.replay)
 	if err != nil {
-		p.index, p.sessions = nil, map[bound]uint64{}
+		p.forget()
 		if errors.Is(err, journal.ErrTornTail) {
 			return &Error{Code: ReconciliationFailed, Reason: "the journal has a torn tail and the anchor is not a prefix of it", Err: err}
 		}
 		return stored(err)
 	}
-	if !p.prefix(anchor) {
-		// Stay closed: the next request may bring a better anchor.
-		p.index, p.sessions = nil, map[bound]uint64{}
-		return errors.Join(refuse(ReconciliationFailed, "the anchor is not a prefix of the receipt chain"), j.Close())
-	}
 	p.j = j
-	p.reconciled = len(p.index) > 0 && anchor == p.head()
+	if err := p.prefix(anchor); err != nil {
+		// Stay closed: the next request may bring a better anchor.
+		p.j = nil
+		p.forget()
+		return errors.Join(err, p.closeCached(), j.Close())
+	}
+	p.acked = p.live.base.Sequence // nothing else is ever archived
+	if p.live.head().Sequence > 0 && anchor == p.live.head() {
+		p.acked, p.reconciled = anchor.Sequence, true
+	}
 	return nil
+}
+
+// forget is the state before any record was read.
+func (p *Producer) forget() {
+	p.live, p.sessions, p.reconciled = newSegment(p.key), map[bound]uint64{}, false
 }
 
 // storedEnvelope is a journal record's body.
@@ -176,73 +185,38 @@ type storedEnvelope struct {
 }
 
 func (p *Producer) replay(e journal.Entry) error {
-	var b storedEnvelope
-	if err := e.Decode(&b); err != nil {
-		return err
+	v, err := p.live.replay(p.key, e, e.Seq > 1 && len(p.live.index) == 0)
+	if err == nil && v != nil {
+		p.bind(*v)
 	}
-	if _, err := p.key.Verify(p.head(), b.Envelope, Expectation{}); err != nil {
-		return err
-	}
-	p.admit(b.Envelope, e)
-	return nil
+	return err
 }
 
-// admit takes note of a durable envelope.
-func (p *Producer) admit(v Envelope, e journal.Entry) {
-	at := place{offset: e.Offset, length: len(e.Line)}
-	if _, err := hex.Decode(at.hmac[:], []byte(v.ThisHMAC)); err != nil {
-		panic("receipt: internal error: a verified HMAC is no hexadecimal")
+// bind takes note of which session an envelope of the live file is for.
+func (p *Producer) bind(v Envelope) {
+	r := v.resource()
+	if r == nil {
+		return
 	}
-	p.index = append(p.index, at)
-	if r := v.resource(); r != nil {
-		b := bound{v.SessionID, v.ControllerPlanDigest, r.ProfileDigest}
-		if _, twice := p.sessions[b]; twice {
-			p.sessions[b] = 0
-		} else {
-			p.sessions[b] = v.Sequence
-		}
+	b := bound{v.SessionID, v.ControllerPlanDigest, r.ProfileDigest}
+	if _, twice := p.sessions[b]; twice {
+		p.sessions[b] = 0
+	} else {
+		p.sessions[b] = v.Sequence
 	}
 }
 
-func (p *Producer) head() Anchor {
-	a := Genesis(p.key.id)
-	if n := len(p.index); n > 0 {
-		a.Sequence, a.HeadHMAC = uint64(n), hex.EncodeToString(p.index[n-1].hmac[:])
+// prefix refuses an anchor that is no exact prefix of the chain.
+func (p *Producer) prefix(a Anchor) error {
+	no := refuse(ReconciliationFailed, "the anchor is not a prefix of the receipt chain")
+	if !equal(a.KeyID, p.key.id) || a.Sequence > p.live.head().Sequence {
+		return no
 	}
-	return a
-}
-
-// prefix reports whether a is an exact prefix of the chain.
-func (p *Producer) prefix(a Anchor) bool {
-	if !equal(a.KeyID, p.key.id) || a.Sequence > uint64(len(p.index)) {
-		return false
+	want, err := p.hmacAt(a.Sequence)
+	if err == nil && !equal(a.HeadHMAC, want) {
+		err = no
 	}
-	want := ident.ZeroHash
-	if a.Sequence > 0 {
-		want = hex.EncodeToString(p.index[a.Sequence-1].hmac[:])
-	}
-	return equal(a.HeadHMAC, want)
-}
-
-// read returns a stored envelope, proven against the chain again.
-func (p *Producer) read(seq uint64) (Envelope, error) {
-	at := p.index[seq-1]
-	e, err := p.j.Read(at.offset, at.length)
-	if err != nil {
-		return Envelope{}, stored(err)
-	}
-	var b storedEnvelope
-	if err := e.Decode(&b); err != nil {
-		return Envelope{}, stored(err)
-	}
-	before := Genesis(p.key.id)
-	if seq > 1 {
-		before.Sequence, before.HeadHMAC = seq-1, hex.EncodeToString(p.index[seq-2].hmac[:])
-	}
-	if _, err := p.key.Verify(before, b.Envelope, Expectation{}); err != nil {
-		return Envelope{}, &Error{Code: Storage, Err: err}
-	}
-	return b.Envelope, nil
+	return err
 }
 
 // Acknowledge says that the controller has archived everything up to anchor,
@@ -260,10 +234,10 @@ func (p *Producer) Acknowledge(_ context.Context, anchor Anchor) error {
 	if err := p.j.Check(); err != nil {
 		return stored(err)
 	}
-	if head := p.head(); anchor.Sequence != head.Sequence || !equal(anchor.KeyID, head.KeyID) || !equal(anchor.HeadHMAC, head.HeadHMAC) {
+	if head := p.live.head(); anchor.Sequence != head.Sequence || !equal(anchor.KeyID, head.KeyID) || !equal(anchor.HeadHMAC, head.HeadHMAC) {
 		return refuse(ReconciliationFailed, "the anchor is not the head of the receipt chain")
 	}
-	p.reconciled = true
+	p.acked, p.reconciled = anchor.Sequence, true
 	return nil
 }
 
@@ -298,7 +272,7 @@ func (p *Producer) Confirm(t session.TerminalReference) error {
 	if err := p.opened(); err != nil {
 		return err
 	}
-	if t.Sequence == 0 || t.Sequence > uint64(len(p.index)) {
+	if t.Sequence == 0 || t.Sequence > p.live.head().Sequence {
 		return refuse(NotReserved, "there is no such receipt")
 	}
 	v, err := p.read(t.Sequence)
@@ -350,7 +324,7 @@ func (p *Producer) Status() Status {
 	defer p.mu.Unlock()
 	s := Status{KeyID: p.key.id, Opened: p.j != nil, Reconciled: p.reconciled}
 	if p.j != nil {
-		s.Head, s.Journal = p.head(), p.j.Stats()
+		s.Head, s.Journal = p.live.head(), p.j.Stats()
 	}
 	return s
 }
@@ -363,7 +337,7 @@ func (p *Producer) Close() error {
 	if p.j == nil {
 		return nil
 	}
-	err := p.j.Close()
+	err := errors.Join(p.closeCached(), p.j.Close())
 	p.j = nil
 	return err
 }

@@ -80,6 +80,9 @@ func (s *Store) operate(b body, commitment func(*Record) string, do func(body, *
 	if old, known, err := s.replayed(b); known {
 		return old, err
 	}
+	if err := s.gone(b.SessionID); err != nil {
+		return Record{}, err
+	}
 	return do(b, r)
 }
 

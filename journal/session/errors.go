@@ -19,6 +19,7 @@ const (
 	IdempotencyConflict  Code = "idempotency_conflict"  // the key was used for something else
 	SessionConflict      Code = "session_conflict"      // the session exists
 	NotFound             Code = "not_found"             // no such session
+	Archived             Code = "archived"              // the session has ended; its records are in an archive
 	Capacity             Code = "capacity"              // the store's bounds are reached
 	Storage              Code = "storage"               // the journal failed
 )

@@ -44,6 +44,15 @@ type Store struct {
 	mu       sync.RWMutex // guards the maps, never held over I/O
 	sessions map[string]*Record
 	keys     map[string]used
+	lines    map[string]weight // of each session, in the file
+	archived map[string]string // sessions by id, and the archive they are in
+	begun    bool              // replay is past the names records
+}
+
+// weight is what records take in the file.
+type weight struct {
+	records uint64
+	bytes   int64
 }
 
 // used is what an idempotency key stands for.
@@ -68,6 +77,7 @@ func Open(path string, o Options) (*Store, error) {
 	s := &Store{
 		clock: o.Clock, reserved: map[string]*journal.Reservation{},
 		sessions: map[string]*Record{}, keys: map[string]used{},
+		lines: map[string]weight{}, archived: map[string]string{},
 	}
 	j, err := journal.Open(path, journal.Options{
 		MaxBytes: o.MaxBytes, MaxRecords: o.MaxRecords, Clock: o.Clock, FS: o.FS,
@@ -83,9 +93,18 @@ func Open(path string, o Options) (*Store, error) {
 }
 
 func (s *Store) replay(e journal.Entry) error {
+	if !s.begun && e.Seq > 1 { // only an archive record can have been before it
+		if operation, _, err := operationOf(e); err != nil || operation == opArchived {
+			return errors.Join(err, s.replayNames(e))
+		}
+	}
+	s.begun = true
 	var b body
 	if err := e.Decode(&b); err != nil {
 		return err
+	}
+	if s.gone(b.SessionID) != nil {
+		return errors.New("the session was archived")
 	}
 	if _, dup := s.keys[b.IdempotencyKey]; dup {
 		return errors.New("an idempotency key is used twice")
@@ -95,11 +114,13 @@ func (s *Store) replay(e journal.Entry) error {
 		return err
 	}
 	r.Sequence = e.Seq
-	s.remember(b, r)
+	s.remember(b, r, len(e.Line))
 	return nil
 }
 
-func (s *Store) remember(b body, r *Record) {
+func (s *Store) remember(b body, r *Record, line int) {
+	w := s.lines[b.SessionID]
+	s.lines[b.SessionID] = weight{w.records + 1, w.bytes + int64(line) + 1}
 	s.sessions[b.SessionID] = r
 	s.keys[b.IdempotencyKey] = used{b.Operation, b.SessionID, b.RequestDigest, b.extra(), r}
 }
@@ -197,7 +218,7 @@ func (s *Store) commit(ctx context.Context, b body, r *Record) (Record, error) {
 	}
 	to.Sequence = e.Seq
 	s.mu.Lock()
-	s.remember(b, to)
+	s.remember(b, to, len(e.Line))
 	s.mu.Unlock()
 	if to.State.Terminal() {
 		s.release(b.SessionID)
@@ -212,7 +233,7 @@ func (s *Store) release(id string) {
 	}
 }
 
-// Get returns a session's record, or not_found.
+// Get returns a session's record, or not_found, or archived.
 func (s *Store) Get(id string) (Record, error) {
 	if err := s.Check(); err != nil {
 		return Record{}, err
@@ -222,12 +243,15 @@ func (s *Store) Get(id string) (Record, error) {
 	}
 	r := s.lookup(id)
 	if r == nil {
+		if err := s.gone(id); err != nil {
+			return Record{}, err
+		}
 		return Record{}, refuse(NotFound, "no such session")
 	}
 	return *r, nil
 }
 
-// List returns every session in order of its id.
+// List returns every session that is not archived, in order of its id.
 func (s *Store) List() ([]Record, error) {
 	return s.filter(func(*Record) bool { return true })
 }

@@ -1,0 +1,222 @@
+package receipt
+
+import (
+	"encoding/hex"
+	"errors"
+
+	"gloved.dev/internal/digest"
+	"gloved.dev/internal/ident"
+	"gloved.dev/journal"
+)
+
+// A segment is the part of the chain that one file holds: the envelopes after
+// base. The first file of a chain has the key's genesis as its base.
+type segment struct {
+	base  Anchor
+	index []place // of the envelope base.Sequence+1 and on
+}
+
+// place locates a stored envelope.
+type place struct {
+	offset int64
+	length int
+	hmac   [32]byte
+}
+
+// A storedBase is the record that a rotated journal of receipts has before its
+// first envelope: where its part of the chain begins, under the key.
+type storedBase struct {
+	Base Anchor `json:"base"`
+	HMAC string `json:"hmac"`
+}
+
+func (k *Key) base(a Anchor) string {
+	return k.sum(digest.New("glove.receipt-journal-base").U8(1).S(a.KeyID).U64(a.Sequence).S(a.HeadHMAC))
+}
+
+func newSegment(k *Key) *segment { return &segment{base: Genesis(k.id)} }
+
+// head is the anchor of the whole chain up to the segment's end.
+func (g *segment) head() Anchor {
+	a := g.base
+	if n := len(g.index); n > 0 {
+		a.Sequence, a.HeadHMAC = g.base.Sequence+uint64(n), hex.EncodeToString(g.index[n-1].hmac[:])
+	}
+	return a
+}
+
+// holds reports whether the envelope seq is in the segment.
+func (g *segment) holds(seq uint64) bool {
+	return seq > g.base.Sequence && seq <= g.head().Sequence
+}
+
+// hmac is that of the envelope seq, which the segment holds, or of its base.
+func (g *segment) hmac(seq uint64) string {
+	if seq == g.base.Sequence {
+		return g.base.HeadHMAC
+	}
+	return hex.EncodeToString(g.index[seq-g.base.Sequence-1].hmac[:])
+}
+
+func (g *segment) anchor(seq uint64) Anchor {
+	return Anchor{KeyID: g.base.KeyID, Sequence: seq, HeadHMAC: g.hmac(seq)}
+}
+
+// replay takes a record of the file. It returns the envelope in it, nil when it
+// is the base.
+func (g *segment) replay(k *Key, e journal.Entry, rotated bool) (*Envelope, error) {
+	if rotated && e.Seq == 2 {
+		var b storedBase
+		if err := e.Decode(&b); err != nil {
+			return nil, err
+		}
+		if !b.Base.wellFormed() || b.Base.KeyID != k.id || b.Base.Sequence == 0 || !equal(b.HMAC, k.base(b.Base)) {
+			return nil, refuse(BadHMAC, "the beginning of the rotated journal is not this key's")
+		}
+		g.base = b.Base
+		return nil, nil
+	}
+	var b storedEnvelope
+	if err := e.Decode(&b); err != nil {
+		return nil, err
+	}
+	if _, err := k.Verify(g.head(), b.Envelope, Expectation{}); err != nil {
+		return nil, err
+	}
+	return &b.Envelope, g.admit(b.Envelope, e)
+}
+
+// admit takes note of a verified envelope.
+func (g *segment) admit(v Envelope, e journal.Entry) error {
+	at := place{offset: e.Offset, length: len(e.Line)}
+	if n, err := hex.Decode(at.hmac[:], []byte(v.ThisHMAC)); err != nil || n != len(at.hmac) {
+		return errors.New("a verified HMAC is no hexadecimal")
+	}
+	g.index = append(g.index, at)
+	return nil
+}
+
+// read returns the envelope seq, proven against the chain again.
+func (g *segment) read(k *Key, seq uint64, at func(int64, int) (journal.Entry, error)) (Envelope, error) {
+	where := g.index[seq-g.base.Sequence-1]
+	e, err := at(where.offset, where.length)
+	if err != nil {
+		return Envelope{}, stored(err)
+	}
+	var b storedEnvelope
+	if err := e.Decode(&b); err != nil {
+		return Envelope{}, stored(err)
+	}
+	if _, err := k.Verify(g.anchor(seq-1), b.Envelope, Expectation{}); err != nil {
+		return Envelope{}, &Error{Code: Storage, Err: err}
+	}
+	return b.Envelope, nil
+}
+
+// A sealed segment is one in an archive.
+type sealed struct {
+	segment
+	file *journal.Sealed
+}
+
+// archived returns the sealed segment whose archive holds the envelope seq, which
+// the live file does not. The one that was used last stays open, so that a
+// controller who pages through an archive has it proven once.
+func (p *Producer) archived(seq uint64) (*sealed, error) {
+	if p.cached != nil && p.cached.holds(seq) {
+		return p.cached, nil
+	}
+	for a := p.j.Archive(); a != nil; {
+		before, base, err := p.peek(*a)
+		if err != nil {
+			return nil, archivedError(err)
+		}
+		if seq > base {
+			s, err := p.unseal(*a)
+			if err == nil && !s.holds(seq) {
+				break
+			}
+			return s, err
+		}
+		a = before
+	}
+	return nil, refuse(Storage, "no archive holds a receipt that was archived")
+}
+
+// peek reads where an archive's part of the chain begins, and what was before.
+func (p *Producer) peek(a journal.Archive) (before *journal.Archive, base uint64, err error) {
+	first, err := journal.PeekArchive(p.o.FS, p.o.JournalPath, a, 2)
+	if err != nil || len(first) == 0 {
+		return nil, 0, err
+	}
+	before, err = journal.Archived(first[0])
+	if err != nil || before == nil {
+		return nil, 0, err
+	}
+	var b storedBase
+	if len(first) < 2 {
+		return nil, 0, errors.New("an archive without a base")
+	}
+	err = first[1].Decode(&b)
+	return before, b.Base.Sequence, err
+}
+
+// unseal opens and proves an archive, in place of the one that was open.
+func (p *Producer) unseal(a journal.Archive) (*sealed, error) {
+	if err := p.closeCached(); err != nil {
+		return nil, stored(err)
+	}
+	s := &sealed{segment: *newSegment(p.key)}
+	file, err := journal.OpenSealed(p.o.FS, p.o.JournalPath, a, func(e journal.Entry) error {
+		_, err := s.replay(p.key, e, a.Number() > 1)
+		return err
+	})
+	if err != nil {
+		return nil, archivedError(err)
+	}
+	s.file, p.cached = file, s
+	return s, nil
+}
+
+func (p *Producer) closeCached() error {
+	if p.cached == nil {
+		return nil
+	}
+	err := p.cached.file.Close()
+	p.cached = nil
+	return err
+}
+
+// archivedError is the refusal of what an archive would have to answer. The
+// archive's name is the operator's business, and in the cause.
+func archivedError(err error) error {
+	return &Error{Code: Storage, Reason: "the receipts after the anchor are in an archive that cannot be read", Err: err}
+}
+
+// hmacAt returns the HMAC of the envelope seq, wherever it is; seq is at most
+// that of the head.
+func (p *Producer) hmacAt(seq uint64) (string, error) {
+	switch {
+	case seq == 0:
+		return ident.ZeroHash, nil
+	case seq >= p.live.base.Sequence:
+		return p.live.hmac(seq), nil
+	}
+	s, err := p.archived(seq)
+	if err != nil {
+		return "", err
+	}
+	return s.hmac(seq), nil
+}
+
+// read returns the envelope seq, wherever it is.
+func (p *Producer) read(seq uint64) (Envelope, error) {
+	if seq > p.live.base.Sequence {
+		return p.live.read(p.key, seq, p.j.Read)
+	}
+	s, err := p.archived(seq)
+	if err != nil {
+		return Envelope{}, err
+	}
+	return s.segment.read(p.key, seq, s.file.Read)
+}
