@@ -20,6 +20,7 @@ const (
 	Capacity               Code = "capacity"                // the journal's bound is reached
 	NotReserved            Code = "not_reserved"            // the receipt is not for what was reserved
 	Ambiguous              Code = "ambiguous"               // two receipts for one session: never a guess
+	Archived               Code = "archived"                // in an archive that is missing or cannot be read
 	Storage                Code = "storage"                 // the journal failed
 
 	// Codes of the verifier.

@@ -126,6 +126,9 @@ func (p *Producer) archived(seq uint64) (*sealed, error) {
 	if p.cached != nil && p.cached.holds(seq) {
 		return p.cached, nil
 	}
+	if err := p.closeCached(); err != nil { // its lock would be in our own way
+		return nil, stored(err)
+	}
 	for a := p.j.Archive(); a != nil; {
 		before, base, err := p.peek(*a)
 		if err != nil {
@@ -161,11 +164,8 @@ func (p *Producer) peek(a journal.Archive) (before *journal.Archive, base uint64
 	return before, b.Base.Sequence, err
 }
 
-// unseal opens and proves an archive, in place of the one that was open.
+// unseal opens and proves an archive.
 func (p *Producer) unseal(a journal.Archive) (*sealed, error) {
-	if err := p.closeCached(); err != nil {
-		return nil, stored(err)
-	}
 	s := &sealed{segment: *newSegment(p.key)}
 	file, err := journal.OpenSealed(p.o.FS, p.o.JournalPath, a, func(e journal.Entry) error {
 		_, err := s.replay(p.key, e, a.Number() > 1)
@@ -190,7 +190,7 @@ func (p *Producer) closeCached() error {
 // archivedError is the refusal of what an archive would have to answer. The
 // archive's name is the operator's business, and in the cause.
 func archivedError(err error) error {
-	return &Error{Code: Storage, Reason: "the receipts after the anchor are in an archive that cannot be read", Err: err}
+	return &Error{Code: Archived, Reason: "the receipts after the anchor are in an archive that is not at hand", Err: err}
 }
 
 // hmacAt returns the HMAC of the envelope seq, wherever it is; seq is at most
