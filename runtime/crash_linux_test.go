@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -213,14 +214,20 @@ func (w *world) inventory() inventory {
 	must(w.t, err)
 	procs, err := filepath.Glob("/proc/[0-9]*/exe")
 	must(w.t, err)
+	ours := map[string]string{} // directories in /proc, and the command lines
 	for _, p := range procs {
 		var st unix.Stat_t
 		if unix.Stat(p, &st) == nil && st.Dev == want.Dev && st.Ino == want.Ino && filepath.Base(filepath.Dir(p)) != strconv.Itoa(os.Getpid()) {
 			cmd, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "cmdline"))
-			if bytes.HasPrefix(cmd, []byte("gloved-monitor")) && isBlank(filepath.Dir(p)) {
-				continue
-			}
-			i.processes = append(i.processes, p+" "+string(bytes.ReplaceAll(cmd, []byte{0}, []byte(" "))))
+			ours[filepath.Dir(p)] = string(bytes.ReplaceAll(cmd, []byte{0}, []byte(" ")))
+		}
+	}
+	spare := map[string]bool{} // the users of blank monitors
+	for p, cmd := range ours {
+		if blank := blankOf(p, ours); blank == "" {
+			i.processes = append(i.processes, p+" "+cmd)
+		} else {
+			maps.Copy(spare, heldUsers(blank))
 		}
 	}
 	host, err := cgroup.Detect()
@@ -259,6 +266,9 @@ func (w *world) inventory() inventory {
 		if uint32(uid) < testUIDs.First || uint32(uid) >= testUIDs.First+testUIDs.Count {
 			continue
 		}
+		if spare[l] {
+			continue
+		}
 		if lock, err := safefile.LockFile(l); err != nil {
 			i.users = append(i.users, l)
 		} else {
@@ -268,8 +278,37 @@ func (w *world) inventory() inventory {
 	return i
 }
 
+// blankOf returns the blank monitor that a process of ours is or is a descendant of: gloved
+// may keep one ready, and that an init and a launch.
+func blankOf(proc string, ours map[string]string) string {
+	for range 3 {
+		if strings.HasPrefix(ours[proc], "gloved-monitor") && isBlank(proc) {
+			return proc
+		}
+		stat, _ := os.ReadFile(filepath.Join(proc, "stat"))
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) < 2 {
+			return ""
+		}
+		proc = "/proc/" + fields[1]
+	}
+	return ""
+}
+
+// heldUsers are the host users that a monitor has claimed.
+func heldUsers(proc string) map[string]bool {
+	users := map[string]bool{}
+	fds, _ := filepath.Glob(filepath.Join(proc, "fd/*")) // none of one that has just ended
+	for _, fd := range fds {
+		if target, _ := os.Readlink(fd); strings.HasPrefix(target, "/run/glove/uids/") {
+			users[target] = true
+		}
+	}
+	return users
+}
+
 // isBlank reports whether a monitor has no session yet, by the lock that each
-// of a session holds as long as it lives. gloved may keep one ready.
+// of a session holds as long as it lives.
 func isBlank(proc string) bool {
 	fds, err := filepath.Glob(filepath.Join(proc, "fd/*"))
 	for _, fd := range fds {

@@ -63,7 +63,7 @@ type started struct {
 func run() int {
 	economise()
 	link := os.NewFile(specFD, "spec")
-	spec, err := readSpec(link)
+	spec, base, err := readSpec(link)
 	if err != nil {
 		answerStart(link, err)
 		return 1
@@ -74,7 +74,7 @@ func run() int {
 		answerStart(link, err)
 		return 1
 	}
-	s, err := listen(spec, log, lock)
+	s, err := listen(spec, base, log, lock)
 	if err != nil {
 		log.Error("start", "error", err)
 		answerStart(link, err)
@@ -109,22 +109,50 @@ func economise() {
 	debug.SetMemoryLimit(64 << 20)
 }
 
-func readSpec(link *os.File) (Spec, error) {
+// readSpec reads the ground, which it begins to lay, and then, maybe much later, the
+// specification.
+func readSpec(link *os.File) (Spec, *base, error) {
 	var spec Spec
-	line, err := frame.NewReader(link, 0).Next()
-	if err != nil {
-		return spec, fault(CodeProtocol, "no specification: %v", err)
+	var g ground
+	r := frame.NewReader(link, 0)
+	if err := readFrame(r, &g); err != nil {
+		return spec, nil, err
 	}
-	if err := strictjson.Decode(line, &spec, strictjson.Limits{}); err != nil {
-		return spec, fault(CodeProtocol, "%v", err)
+	if err := checkVersion(g.ProtocolVersion); err != nil {
+		return spec, nil, err
 	}
-	if spec.ProtocolVersion != ProtocolVersion {
-		return spec, fault(CodeProtocol, "version %d, this monitor speaks %d", spec.ProtocolVersion, ProtocolVersion)
+	b := lay(g)
+	if err := readFrame(r, &spec); err != nil {
+		return spec, nil, err
+	}
+	if err := checkVersion(spec.ProtocolVersion); err != nil {
+		return spec, nil, err
 	}
 	if !ident.MatID(spec.SessionID) || !ident.Hex64(spec.Key) || !ident.AbsPath(spec.Dir) {
-		return spec, fault(CodeProtocol, "the specification names no session, key or directory")
+		return spec, nil, fault(CodeProtocol, "the specification names no session, key or directory")
 	}
-	return spec, nil
+	if groundOf(&spec) != g {
+		return spec, nil, fault(CodeProtocol, "the specification is not for the ground that was laid")
+	}
+	return spec, b, nil
+}
+
+func readFrame(r *frame.Reader, v any) error {
+	line, err := r.Next()
+	if err != nil {
+		return fault(CodeProtocol, "no specification: %v", err)
+	}
+	if err := strictjson.Decode(line, v, strictjson.Limits{}); err != nil {
+		return fault(CodeProtocol, "%v", err)
+	}
+	return nil
+}
+
+func checkVersion(v int) error {
+	if v != ProtocolVersion {
+		return fault(CodeProtocol, "version %d, this monitor speaks %d", v, ProtocolVersion)
+	}
+	return nil
 }
 
 func answerStart(link *os.File, err error) {
@@ -190,7 +218,7 @@ func lockDir(dir string) func() (*safefile.Lock, error) {
 	}
 }
 
-func listen(spec Spec, log *slog.Logger, lock func() (*safefile.Lock, error)) (*server, error) {
+func listen(spec Spec, base *base, log *slog.Logger, lock func() (*safefile.Lock, error)) (*server, error) {
 	dir, err := dirFile(spec.Dir)
 	if err != nil {
 		return nil, err
@@ -203,7 +231,7 @@ func listen(spec Spec, log *slog.Logger, lock func() (*safefile.Lock, error)) (*
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	session := newSession(spec, log)
+	session := newSession(spec, base, log)
 	s := newServer(spec, session, l, log)
 	s.dir, s.alive = dir, alive
 	session.tellEnded = func() { s.broadcast(notifyEnded, none{}) }

@@ -31,7 +31,7 @@ const MaxExecutable = 512 << 20
 // exists; release undoes all of it, in any state of completeness.
 type resources struct {
 	log              *slog.Logger
-	claim            *uidClaim
+	base             *base
 	hostUID, hostGID uint32
 	group            *cgroup.Group
 	mechanisms       Mechanisms
@@ -46,8 +46,8 @@ type resources struct {
 
 // acquire makes everything the session needs before its first process. On an
 // error nothing is left.
-func acquire(ctx context.Context, spec *Spec, progress func(Progress), log *slog.Logger) (_ *resources, err error) {
-	r := &resources{log: log}
+func acquire(ctx context.Context, spec *Spec, base *base, progress func(Progress), log *slog.Logger) (_ *resources, err error) {
+	r := &resources{log: log, base: base}
 	defer func() {
 		if err != nil {
 			r.release(log)
@@ -144,16 +144,12 @@ func (r *resources) executableUnchanged() error {
 	return nil
 }
 
-func (r *resources) claimUser(_ context.Context, spec *Spec, _ func(Progress)) error {
-	if spec.Unprivileged {
-		return nil // uid 0 of the monitor's namespace is the daemon's user
-	}
-	claim, err := claimUID(spec.UIDRange)
-	if err != nil {
-		return err
-	}
-	r.claim, r.hostUID, r.hostGID = claim, claim.uid, claim.uid
-	return nil
+// claimUser takes the user that the base claimed; in an unprivileged daemon it is uid 0
+// of the monitor's namespace, the daemon's own.
+func (r *resources) claimUser(context.Context, *Spec, func(Progress)) error {
+	tenant, err := r.base.user()
+	r.hostUID, r.hostGID = tenant.HostUID, tenant.HostGID
+	return err
 }
 
 func (r *resources) makeGroup(_ context.Context, spec *Spec, _ func(Progress)) error {
@@ -317,7 +313,7 @@ func (r *resources) bindGrant(ctx context.Context, g Grant, p *workspace.Pinned)
 	if err := workspace.RefuseChannels(ctx, p); err != nil {
 		return err
 	}
-	if err := r.bindReadOnly(g.Alias, g.Target, p); err != nil || r.claim == nil {
+	if err := r.bindReadOnly(g.Alias, g.Target, p); err != nil || r.base.claim == nil {
 		return err
 	}
 	id, err := safefile.Stat(p.File())
@@ -414,7 +410,7 @@ func (r *resources) prepared() Prepared {
 
 func (r *resources) sandboxConfig(spec *Spec) sandbox.Config {
 	return sandbox.Config{
-		Hostname: "session", HostUID: r.hostUID, HostGID: r.hostGID, DropGroups: !spec.Unprivileged,
+		Hostname: "session", Tenant: r.base.tenant,
 		Argv: spec.Argv, Env: spec.Environment, WorkDir: spec.WorkDir, Mounts: r.mounts,
 		Rows: spec.Rows, Cols: spec.Columns,
 	}
@@ -438,6 +434,10 @@ func (r *resources) diskUse() (sum uint64, full bool, err error) {
 func (r *resources) release(log *slog.Logger) (quarantined []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), cgroup.DestroyBound+time.Second)
 	defer cancel()
+	if err := r.base.close(); err != nil {
+		log.Error("room", "error", err)
+		quarantined = append(quarantined, "user")
+	}
 	if r.group != nil {
 		if err := r.group.Destroy(ctx); err != nil {
 			log.Error("control group", "error", err)
@@ -457,8 +457,8 @@ func (r *resources) release(log *slog.Logger) (quarantined []string) {
 	if r.exe != nil {
 		r.exe.Close()
 	}
-	if r.claim != nil && len(quarantined) == 0 {
-		r.claim.release()
+	if len(quarantined) == 0 {
+		r.base.free()
 	}
 	return quarantined
 }

@@ -25,7 +25,9 @@ func newTestServer(t *testing.T) (*server, *os.File) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o700))
 	spec := Spec{ProtocolVersion: ProtocolVersion, SessionID: "s-1", Dir: dir, Key: NewKey()}
-	s, err := listen(spec, slog.New(slog.DiscardHandler), lockDir(dir))
+	none := &base{done: make(chan struct{})}
+	close(none.done)
+	s, err := listen(spec, none, slog.New(slog.DiscardHandler), lockDir(dir))
 	must(t, err)
 	var wg sync.WaitGroup
 	wg.Go(s.serve)

@@ -30,6 +30,7 @@ import (
 // that is given up meanwhile is doomed, and undone by whoever is busy.
 type session struct {
 	spec      Spec
+	base      *base
 	log       *slog.Logger
 	tellEnded func()
 
@@ -56,8 +57,8 @@ type session struct {
 	durable chan struct{} // closed once nothing is left to be written
 }
 
-func newSession(spec Spec, log *slog.Logger) *session {
-	return &session{spec: spec, log: log, state: StateIdle,
+func newSession(spec Spec, base *base, log *slog.Logger) *session {
+	return &session{spec: spec, base: base, log: log, state: StateIdle,
 		begun: make(chan struct{}), ended: make(chan struct{}), durable: make(chan struct{})}
 }
 
@@ -118,7 +119,7 @@ func (s *session) prepare(ctx context.Context, p *peer, progress func(Progress))
 		if err := s.at(crashpoint.AcquireReserve); err != nil {
 			return atStep("reserve", err)
 		}
-		res, err := acquire(ctx, &s.spec, progress, s.log)
+		res, err := acquire(ctx, &s.spec, s.base, progress, s.log)
 		if err != nil {
 			return err
 		}
@@ -156,7 +157,11 @@ func (s *session) start(ctx context.Context) (Launched, error) {
 	s.wall, s.began = wall, unixMS()
 	s.mu.Unlock()
 	go cgroup.Hasten() // while init builds the room
-	box, err := sandbox.Start(ctx, s.res.sandboxConfig(&s.spec), sandbox.Hooks{
+	room, err := s.base.begin()
+	if err != nil {
+		return Launched{}, setupFault(err)
+	}
+	box, err := room.Start(ctx, s.res.sandboxConfig(&s.spec), sandbox.Hooks{
 		Placed: func(p sandbox.Process) error { return s.res.group.Add(p.PID) },
 	})
 	if err != nil {

@@ -12,9 +12,12 @@ import (
 // Spares keeps one monitor started ahead of need, because starting a process of
 // ours is a good part of starting a session. A spare knows nothing and holds
 // nothing: it waits for its Spec, and ends by itself when the gloved that keeps
-// it does. The zero value keeps none until Refill. Its methods may be used
-// concurrently.
+// it does. A Spares keeps none until Refill. Its methods may be used concurrently.
 type Spares struct {
+	// UIDRange is that of the sessions to come; for those of another, a spare is
+	// of no use. It does not change.
+	UIDRange UIDRange
+
 	mu     sync.Mutex
 	spare  *blank
 	timer  *time.Timer
@@ -22,22 +25,24 @@ type Spares struct {
 }
 
 // A blank is a monitor that has no Spec yet. It has a copy of the mounts as
-// they were when it was made.
+// they were when it was made, and processes of a session of its ground.
 type blank struct {
 	*Process
 	link   *os.File
 	mounts []byte
+	ground ground
 }
 
 // Spawn gives spec to the spare, or to a new monitor where there is no spare
 // that is as good, and returns when its socket listens.
 func (s *Spares) Spawn(ctx context.Context, spec Spec) (*Process, error) {
 	b := s.take()
+	if b != nil && b.ground.UIDRange != spec.UIDRange {
+		b.Kill()
+		b = nil
+	}
 	if b == nil {
-		var err error
-		if b, err = newBlank(); err != nil {
-			return nil, err
-		}
+		return Spawn(ctx, spec)
 	}
 	return b.fill(ctx, spec)
 }
@@ -80,7 +85,7 @@ func (s *Spares) refill() {
 	if s.closed || s.spare != nil {
 		return
 	}
-	if b, err := newBlank(); err == nil {
+	if b, err := newBlank(s.UIDRange); err == nil {
 		s.spare = b
 	}
 }

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 func ready(t *testing.T) (*Spares, *blank) {
 	t.Helper()
 	require.Root(t)
-	s := &Spares{}
+	s := &Spares{UIDRange: DefaultUIDRange}
 	t.Cleanup(s.Close)
 	s.refill()
 	if s.spare == nil {

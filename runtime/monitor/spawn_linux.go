@@ -22,15 +22,15 @@ const spawnTimeout = 10 * time.Second
 
 // Spawn starts a monitor for spec and returns when its socket listens.
 func Spawn(ctx context.Context, spec Spec) (*Process, error) {
-	b, err := newBlank()
+	b, err := newBlank(spec.UIDRange)
 	if err != nil {
 		return nil, err
 	}
 	return b.fill(ctx, spec)
 }
 
-// newBlank starts a monitor, which waits for its Spec.
-func newBlank() (*blank, error) {
+// newBlank starts a monitor, which lays the ground for a session and waits for its Spec.
+func newBlank(users UIDRange) (*blank, error) {
 	exe, err := sandbox.SealedExe()
 	if err != nil {
 		return nil, fmt.Errorf("sealed executable: %w", err)
@@ -50,12 +50,25 @@ func newBlank() (*blank, error) {
 		ours.Close()
 		return nil, fmt.Errorf("start monitor: %w", err)
 	}
-	p := &Process{kill: func() { _ = cmd.Process.Kill() }, link: ours, gone: make(chan struct{})} // by its pidfd
+	b := &blank{link: ours, mounts: mounts, ground: ground{ProtocolVersion: ProtocolVersion, UIDRange: users, Unprivileged: unprivileged()}}
+	b.Process = &Process{kill: func() { _ = cmd.Process.Kill() }, link: ours, gone: make(chan struct{})} // by its pidfd
 	go func() {
 		_ = cmd.Wait() // its outcome is in its files, not in its status
-		close(p.gone)
+		close(b.gone)
 	}()
-	return &blank{Process: p, link: ours, mounts: mounts}, nil
+	if err := b.send(b.ground); err != nil {
+		b.Kill()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *blank) send(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return frame.NewWriter(b.link, 0).WriteFrame(line)
 }
 
 func unprivileged() bool { return unix.Geteuid() != 0 }
@@ -64,7 +77,7 @@ func unprivileged() bool { return unix.Geteuid() != 0 }
 func (b *blank) fill(ctx context.Context, spec Spec) (*Process, error) {
 	spec.ProtocolVersion = ProtocolVersion
 	spec.Unprivileged = unprivileged()
-	if err := handOver(ctx, b.link, spec); err != nil {
+	if err := b.handOver(ctx, spec); err != nil {
 		b.Kill()
 		return nil, err
 	}
@@ -107,22 +120,18 @@ func command(exe, link *os.File, unprivileged bool) *exec.Cmd {
 	}
 }
 
-func handOver(ctx context.Context, link *os.File, spec Spec) error {
+func (b *blank) handOver(ctx context.Context, spec Spec) error {
 	deadline := time.Now().Add(spawnTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
-	if err := link.SetDeadline(deadline); err != nil {
+	if err := b.link.SetDeadline(deadline); err != nil {
 		return err
 	}
-	line, err := json.Marshal(spec)
-	if err != nil {
+	if err := b.send(spec); err != nil {
 		return err
 	}
-	if err := frame.NewWriter(link, 0).WriteFrame(line); err != nil {
-		return err
-	}
-	answer, err := frame.NewReader(link, 0).Next()
+	answer, err := frame.NewReader(b.link, 0).Next()
 	if err != nil {
 		return fmt.Errorf("the monitor did not come up: %w", err)
 	}
@@ -140,7 +149,15 @@ func handOver(ctx context.Context, link *os.File, spec Spec) error {
 func setupFault(err error) error {
 	var step *sandbox.StepError
 	if errors.As(err, &step) {
-		return &Error{Code: CodeSetup, Step: step.Step, Errno: uint32(step.Errno), Detail: step.Detail}
+		e := &Error{Code: CodeSetup, Step: step.Step, Errno: uint32(step.Errno), Detail: step.Detail}
+		switch {
+		case step.Errno == 0:
+		case e.Detail == "":
+			e.Detail = step.Errno.Error()
+		default:
+			e.Detail += ": " + step.Errno.Error()
+		}
+		return e
 	}
 	return fault(CodeSetup, "%v", err)
 }

@@ -16,7 +16,7 @@ func Spawn(context.Context, Spec) (*Process, error) {
 }
 
 // Spares keeps nothing.
-type Spares struct{}
+type Spares struct{ UIDRange UIDRange }
 
 // Spawn refuses, as the function Spawn does.
 func (*Spares) Spawn(ctx context.Context, spec Spec) (*Process, error) { return Spawn(ctx, spec) }

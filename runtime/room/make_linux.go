@@ -84,7 +84,7 @@ func startFault(err error) error {
 // path that would show through.
 func (s *spec) config() (*sandbox.Config, error) {
 	c := &sandbox.Config{
-		Hostname: "room", HostUID: s.UID, HostGID: s.GID, DropGroups: !s.Unprivileged,
+		Hostname: "room", Tenant: sandbox.Tenant{HostUID: s.UID, HostGID: s.GID, DropGroups: !s.Unprivileged},
 		Argv: s.Argv, Env: s.Env, WorkDir: s.Disposable, SystemPaths: append(sandbox.DefaultSystemPaths(), s.Bring...),
 	}
 	add := func(m sandbox.Mount, path string, readOnly bool) error {

@@ -19,20 +19,21 @@ type builder struct {
 	system  []systemEntry // what of the host comes along
 	devices map[string]int
 	slave   *os.File
-	launch  int // launch's pid in the session
-	door    int // where launch waits for its terminal
+	launch  int   // launch's pid in the session
+	door    int   // where launch waits for its spec, and then its terminal
+	mounts  []int // the session's, in the order of the spec
 }
 
-// buildMain makes the room, starts launch and turns into the keeper.
-func buildMain() {
-	b := &builder{inner: inner{sock: fdControl}, root: -1}
+// buildMain starts launch, makes the room once there is a session for it, and turns
+// into the keeper.
+func buildMain(k knobs) {
+	b := &builder{inner: inner{sock: fdControl, knobs: k}, root: -1}
 	closeOnExec()
+	unix.Umask(0o022) // whatever the caller's was at that moment
 	_ = unix.Close(fdExe)
-	b.step(stepSpec, func() (err error) {
-		b.spec, err = readSpec(fdSpec)
-		return err
-	})
 	b.step(stepLaunch, b.startLaunch)
+	fds := b.expect(msgSpec, MaxMounts+1)
+	b.step(stepSpec, func() error { return b.takeSpec(fds) })
 	b.step(stepPrivate, makePrivate)
 	b.step(stepSystem, b.gatherSystem)
 	b.step(stepRoot, b.makeRoot)
@@ -47,6 +48,30 @@ func buildMain() {
 	b.step(stepLoopback, raiseLoopback)
 	b.step(stepTerminal, b.openTerminal)
 	b.step(stepInit, b.becomeKeeper)
+}
+
+// takeSpec reads what the session is to be and hands it on to launch.
+func (b *builder) takeSpec(fds []int) (err error) {
+	if len(fds) == 0 {
+		return syscall.EPROTO
+	}
+	if b.spec, err = readSpec(fds[0]); err != nil {
+		return err
+	}
+	if b.mounts = fds[1:]; len(b.mounts) != len(b.spec.Mounts) {
+		return syscall.EPROTO
+	}
+	if err := b.toLaunch(fds[0]); err != nil {
+		return err
+	}
+	return unix.Close(fds[0])
+}
+
+// toLaunch hands launch a descriptor.
+func (b *builder) toLaunch(fd int) error {
+	return at("launch", retry(func() error {
+		return unix.Sendmsg(b.door, []byte{0}, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL)
+	}))
 }
 
 // closeOnExec marks everything but the standard three: what a later exec keeps is
@@ -120,11 +145,8 @@ func (b *builder) openTerminal() error {
 		return err
 	}
 	b.slave = slave
-	err = retry(func() error {
-		return unix.Sendmsg(b.door, []byte{0}, unix.UnixRights(int(slave.Fd())), nil, unix.MSG_NOSIGNAL)
-	})
-	if err != nil {
-		return at("launch", err)
+	if err := b.toLaunch(int(slave.Fd())); err != nil {
+		return err
 	}
 	if err := unix.Close(b.door); err != nil {
 		return err
@@ -133,8 +155,8 @@ func (b *builder) openTerminal() error {
 }
 
 // startLaunch starts launch in a session of its own. It comes first, because a
-// process of ours takes a while to be up: meanwhile the room is built. launch
-// touches nothing until it is handed the terminal; pivot takes its root along.
+// process of ours takes a while to be up. launch touches nothing until it is handed
+// the terminal; pivot takes its root along.
 func (b *builder) startLaunch() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -142,10 +164,10 @@ func (b *builder) startLaunch() error {
 	}
 	b.door = pair[0]
 	defer unix.Close(pair[1])
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{roleLaunch}, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec("/proc/self/exe", roleArgs(roleLaunch, b.knobs), &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   RoleEnv(),
-		Files: []uintptr{0, 1, 2, launchSocket: fdLaunch, launchSpec: fdSpec, launchDoor: uintptr(pair[1])},
+		Files: []uintptr{0, 1, 2, launchSocket: fdLaunch, launchDoor: uintptr(pair[1])},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
@@ -160,14 +182,13 @@ func (b *builder) startLaunch() error {
 // program linked with cgo the Go runtime does not know all threads; there init
 // executes the same sealed file once more, so that the kernel ends them.
 func (b *builder) becomeKeeper() error {
-	if err := standardNull(b.spec.Knobs.Stderr); err != nil {
+	if err := standardNull(b.knobs.Stderr); err != nil {
 		return at("/dev/null", err)
 	}
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_GETUID, 0, 0, 0, 0, 0, 0); errno == 0 {
 		if err := dropAll(syscall.AllThreadsSyscall6); err != nil {
 			return err
 		}
-		_ = unix.Close(fdSpec)
 		_ = unix.Close(b.root)
 		b.slave.Close()
 		keep(b.launch)

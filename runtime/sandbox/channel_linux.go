@@ -114,12 +114,21 @@ func (r *received) ancillary(oob []byte) error {
 	return nil
 }
 
-func (c *channel) send(kind string) error {
+// send sends a message of a kind that needs no members, with the files given.
+func (c *channel) send(kind string, files ...*os.File) error {
 	data, err := encode(message{Kind: kind})
 	if err != nil {
 		return err
 	}
-	_, err = c.conn.Write(data)
+	var oob []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		oob = unix.UnixRights(fds...)
+	}
+	_, _, err = c.conn.WriteMsgUnix(data, oob, nil)
 	return err
 }
 

@@ -34,8 +34,8 @@ func config(t testing.TB, argv ...string) Config {
 		uid = testUID
 	}
 	c := Config{
-		HostUID: uid, HostGID: uid, DropGroups: rootMode(),
-		Argv: argv, WorkDir: InsideHome,
+		Tenant: Tenant{HostUID: uid, HostGID: uid, DropGroups: rootMode()},
+		Argv:   argv, WorkDir: InsideHome,
 		Env: []string{
 			"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + InsideHome, "TERM=xterm-256color",
 			"LANG=C.UTF-8", "USER=" + InsideUser,

@@ -16,29 +16,32 @@ import (
 // Descriptors launch is born with, besides init's standard three.
 const (
 	launchSocket = 3
-	launchSpec   = 4
-	launchDoor   = 5 // from init, by which the terminal comes
+	launchDoor   = 4 // from init, by which the spec comes, and the terminal
 )
 
 // launchMain confines its own thread and executes the harness from it. Threads of
 // a Go process differ in credentials, filters and signal masks; execve keeps those
 // of the calling thread and ends all others.
-func launchMain() {
-	in := &inner{sock: launchSocket}
+func launchMain(k knobs) {
+	in := &inner{sock: launchSocket, knobs: k}
 	closeOnExec()
-	in.step(stepSpec, func() (err error) {
-		in.spec, err = readSpec(launchSpec)
-		return err
-	})
 	in.step(stepHold, func() error { return in.send(message{Kind: msgHello}) })
-	in.expect(msgHold)
+	in.expect(msgHold, 0)
 	in.step(stepHold, func() error { return in.send(message{Kind: msgHeld}) })
+	in.step(stepSpec, func() error {
+		fd, err := throughDoor()
+		if err != nil {
+			return err
+		}
+		in.spec, err = readSpec(fd)
+		return errors.Join(err, unix.Close(fd))
+	})
 	filter := seccomp.Compile(seccomp.Policy{Inet: in.spec.Loopback}) // while the room is built
 	in.step(stepTerminal, takeTerminal)
-	in.expect(msgConfine)
+	in.expect(msgConfine, 0)
 	report := in.confine(filter)
 	in.step(stepReport, func() error { return in.send(report) })
-	in.expect(msgExec)
+	in.expect(msgExec, 0)
 	in.step(stepExec, func() error {
 		// The socket closes on success: the caller reads the end of file.
 		return syscall.Exec(in.spec.Argv[0], in.spec.Argv, in.spec.Env)
@@ -49,36 +52,33 @@ func launchMain() {
 // the controlling one and the standard three descriptors. A silent end means that
 // init is gone, and this process with it.
 func takeTerminal() error {
-	var none [1]byte
-	oob := make([]byte, unix.CmsgSpace(4))
-	var n, oobn int
-	err := retry(func() (err error) {
-		n, oobn, _, _, err = unix.Recvmsg(launchDoor, none[:], oob, unix.MSG_CMSG_CLOEXEC)
-		return err
-	})
+	fd, err := throughDoor()
 	if err != nil {
 		return err
 	}
-	if n == 0 {
-		return syscall.EPIPE
-	}
-	list, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil || len(list) != 1 {
-		return syscall.EPROTO
-	}
-	fds, err := unix.ParseUnixRights(&list[0])
-	if err != nil || len(fds) != 1 {
-		return syscall.EPROTO
-	}
 	for std := range 3 {
-		if err := unix.Dup3(fds[0], std, 0); err != nil {
+		if err := unix.Dup3(fd, std, 0); err != nil {
 			return err
 		}
 	}
 	if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
 		return err
 	}
-	return errors.Join(unix.Close(fds[0]), unix.Close(launchDoor))
+	return errors.Join(unix.Close(fd), unix.Close(launchDoor))
+}
+
+// throughDoor waits for the next descriptor from init.
+func throughDoor() (int, error) {
+	data, fds, err := receiveFrom(launchDoor, 1, 1)
+	switch {
+	case err != nil:
+		return -1, err
+	case len(data) == 0:
+		return -1, syscall.EPIPE
+	case len(fds) != 1:
+		return -1, syscall.EPROTO
+	}
+	return fds[0], nil
 }
 
 // confine makes everything the harness inherits what it should be, and proves it.
@@ -103,7 +103,7 @@ func (in *inner) confine(filter seccomp.Program) message {
 	})
 	in.step(stepFilter, func() error {
 		report.Filter = filter.Digest()
-		if in.spec.Knobs.NoFilter {
+		if in.knobs.NoFilter {
 			return nil
 		}
 		return filter.Load()

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -21,12 +22,12 @@ func Main() {
 	switch os.Args[0] {
 	case roleBuild:
 		runtime.LockOSThread()
-		buildMain()
+		buildMain(readKnobs(os.Args[1:]))
 	case roleInit:
 		keepMain(os.Args[1:])
 	case roleLaunch:
 		runtime.LockOSThread()
-		launchMain()
+		launchMain(readKnobs(os.Args[1:]))
 	default:
 		return
 	}
@@ -35,25 +36,42 @@ func Main() {
 
 // inner is what init and launch share: their socket, the spec and the steps.
 type inner struct {
-	sock int
-	spec spec
+	sock  int
+	spec  spec
+	knobs knobs
+}
+
+// roleArgs is the argument vector of a role. Only this package's tests have knobs.
+func roleArgs(role string, k knobs) []string {
+	if k == (knobs{}) {
+		return []string{role}
+	}
+	text, _ := json.Marshal(k) // strings and booleans
+	return []string{role, string(text)}
+}
+
+func readKnobs(args []string) (k knobs) {
+	if len(args) > 0 && strictjson.Decode([]byte(args[0]), &k, strictjson.Limits{}) != nil {
+		os.Exit(1)
+	}
+	return k
 }
 
 // step runs one named set-up step. A failure is reported and ends the process.
 func (in *inner) step(name string, f func() error) {
-	if in.spec.Knobs.HangStep == name {
+	if in.knobs.HangStep == name {
 		for {
 			_ = unix.Pause() // select{} would be taken for a deadlock
 		}
 	}
-	early := in.spec.Knobs.FailStep == name && (name == stepInit || name == stepReport)
+	early := in.knobs.FailStep == name && (name == stepInit || name == stepReport)
 	var err error
 	// After the step, so that what it made must be cleaned up; but before one that
 	// does not come back or tells the caller that all is well.
 	if !early {
 		err = f()
 	}
-	if err == nil && in.spec.Knobs.FailStep == name {
+	if err == nil && in.knobs.FailStep == name {
 		err = at("injected", syscall.EIO)
 	}
 	if err == nil {
@@ -76,21 +94,44 @@ func (in *inner) send(m message, fds ...int) error {
 	return retry(func() error { return unix.Sendmsg(in.sock, data, oob, nil, unix.MSG_NOSIGNAL) })
 }
 
-// expect receives one message and insists on its kind. Anything else, the end of
-// file included, means that the caller is gone or broken: the process ends.
-func (in *inner) expect(kind string) {
-	buf := make([]byte, maxMessage)
-	var n int
-	err := retry(func() (err error) {
-		n, _, err = unix.Recvfrom(in.sock, buf, 0)
+// expect receives one message, with at most most descriptors, and insists on its kind.
+// Anything else, the end of file included, means that the caller is gone or broken: the
+// process ends.
+func (in *inner) expect(kind string, most int) []int {
+	data, fds, err := receiveFrom(in.sock, maxMessage, most)
+	if err != nil || len(data) == 0 {
+		os.Exit(1)
+	}
+	if m, err := decode(data); err != nil || m.Kind != kind {
+		os.Exit(1)
+	}
+	return fds
+}
+
+// receiveFrom receives one packet of at most size bytes with at most most descriptors,
+// which are closed on exec. The end of file is a packet without bytes.
+func receiveFrom(sock, size, most int) (data []byte, fds []int, err error) {
+	data = make([]byte, size)
+	oob := make([]byte, unix.CmsgSpace(4*most))
+	var n, oobn, flags int
+	err = retry(func() (err error) {
+		n, oobn, flags, _, err = unix.Recvmsg(sock, data, oob, unix.MSG_CMSG_CLOEXEC)
 		return err
 	})
-	if err != nil || n == 0 {
-		os.Exit(1)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		return nil, nil, syscall.EMSGSIZE
+	case oobn == 0:
+		return data[:n], nil, nil
 	}
-	if m, err := decode(buf[:n]); err != nil || m.Kind != kind {
-		os.Exit(1)
+	list, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(list) != 1 {
+		return nil, nil, syscall.EPROTO
 	}
+	fds, err = unix.ParseUnixRights(&list[0])
+	return data[:n], fds, err
 }
 
 // readSpec reads the spec from the sealed memory file at fd.

@@ -20,7 +20,7 @@ func newSpec(c *Config) spec {
 	s := spec{
 		Hostname: c.Hostname, Argv: c.Argv, Env: c.Env, WorkDir: c.WorkDir,
 		Rows: c.Rows, Cols: c.Cols, SystemPaths: c.SystemPaths,
-		Loopback: c.Loopback, Knobs: c.knobs, Mounts: make([]specMount, len(c.Mounts)),
+		Loopback: c.Loopback, Mounts: make([]specMount, len(c.Mounts)),
 	}
 	if s.Hostname == "" {
 		s.Hostname = "session"

@@ -10,7 +10,7 @@ import (
 // through the path a program inside will use.
 func (b *builder) attachMounts() error {
 	for i, m := range b.spec.Mounts {
-		if err := b.attachMount(m, fdMounts+i); err != nil {
+		if err := b.attachMount(m, b.mounts[i]); err != nil {
 			return at(m.Name+" at "+m.Target, err)
 		}
 	}

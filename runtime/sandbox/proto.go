@@ -7,13 +7,16 @@ import "gloved.dev/runtime/sandbox/probe"
 // The kernel stamps launch's packets with its pid as the caller sees it.
 //
 //	caller                          init                        launch
-//	  │ (clone; spec, sockets and mounts are descriptors it inherits)
+//	  │ (clone; the sockets are descriptors it inherits)
 //	  │                               │ ── fork, exec ─────────────▶ │
 //	  │ ◀───────────────────────────────────────────────── hello ── │
 //	  │  opens a pidfd                │                              │
 //	  │ ── hold ──────────────────────┼────────────────────────────▶ │
 //	  │ ◀─────────────────────────────┼──────────────────── held ── │
 //	  │  same pid, alive throughout: the pidfd is launch's           │
+//	  │  Prepare ends; here a Room waits for its session             │
+//	  │ ── spec + mounts ───────────▶ │                              │
+//	  │                               │ ── spec ───────────────────▶ │
 //	  │  Hooks.Placed                 │ builds the root, pivots      │
 //	  │                               │ ── terminal ───────────────▶ │
 //	  │ ◀── terminal + PTY master ─── │                              │
@@ -32,6 +35,7 @@ import "gloved.dev/runtime/sandbox/probe"
 // init may send failed at any time before ready. End of file on init's socket,
 // seen by init, means that the caller is gone: init kills everything and ends.
 const (
+	msgSpec     = "spec"
 	msgTerminal = "terminal"
 	msgHello    = "hello"
 	msgHold     = "hold"
@@ -60,13 +64,12 @@ const maxMessage = 64 << 10
 // maxSpec bounds the serialized spec.
 const maxSpec = 2*MaxArgBytes + 1<<20
 
-// Descriptors init is born with; the mounts' follow in the order of the spec.
+// Descriptors init is born with. The spec, a sealed memory file, and the mounts in the
+// order of the spec come in one packet; SCM_MAX_FD, 253, is more than MaxMounts.
 const (
 	fdControl = 3 // init's socket
 	fdLaunch  = 4 // launch's socket, handed on
-	fdSpec    = 5 // the spec, a sealed memory file, handed on
-	fdExe     = 6 // what init is executed from
-	fdMounts  = 7
+	fdExe     = 5 // what init is executed from
 )
 
 // The roles, as argv[0] of a re-execution. init has two lives: first it builds,
@@ -88,7 +91,6 @@ type spec struct {
 	Mounts      []specMount `json:"mounts"`
 	SystemPaths []string    `json:"system_paths"`
 	Loopback    bool        `json:"loopback"`
-	Knobs       knobs       `json:"knobs"`
 }
 
 type specMount struct {
@@ -104,7 +106,10 @@ const (
 	stepConfig     = "config"
 	stepExecutable = "executable"
 	stepSpawn      = "spawn"
+	stepLaunch     = "launch"
+	stepHold       = "hold"
 	stepSpec       = "spec"
+	stepPlace      = "place"
 	stepPrivate    = "private"
 	stepSystem     = "system"
 	stepRoot       = "root"
@@ -118,10 +123,7 @@ const (
 	stepHostname   = "hostname"
 	stepLoopback   = "loopback"
 	stepTerminal   = "terminal"
-	stepLaunch     = "launch"
 	stepInit       = "init"
-	stepHold       = "hold"
-	stepPlace      = "place"
 	stepCgroupNS   = "cgroup_namespace"
 	stepWorkDir    = "work_dir"
 	stepLimits     = "limits"
@@ -138,7 +140,7 @@ const (
 // Steps lists the names of all set-up steps in the order they happen.
 func Steps() []string {
 	return []string{
-		stepConfig, stepExecutable, stepSpawn, stepSpec, stepLaunch, stepHold, stepPlace, stepPrivate, stepSystem, stepRoot, stepSkeleton, stepEtc,
+		stepConfig, stepExecutable, stepSpawn, stepLaunch, stepHold, stepSpec, stepPlace, stepPrivate, stepSystem, stepRoot, stepSkeleton, stepEtc,
 		stepDev, stepProc, stepMounts, stepPivot, stepSeal, stepHostname, stepLoopback, stepTerminal,
 		stepInit, stepCgroupNS, stepWorkDir, stepLimits, stepSignals,
 		stepCaps, stepLandlock, stepFDs, stepFilter, stepProbe, stepReport, stepExec,

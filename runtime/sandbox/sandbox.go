@@ -44,15 +44,11 @@ type Config struct {
 	// Exe is the executable for init and launch, from SealedExe. Nil means
 	// SealedExe is called. It stays the caller's.
 	Exe *os.File
+	// Tenant is whom the room is for. A Room that was made ahead has its own,
+	// which must be the same.
+	Tenant
 	// Hostname is the UTS name inside; empty means "session".
 	Hostname string
-	// HostUID and HostGID are the ids, in the calling process's user namespace,
-	// that the inside uid and gid 1000 map to. No other id is mapped.
-	HostUID, HostGID uint32
-	// DropGroups empties the supplementary groups. It needs a caller that may
-	// call setgroups; an unprivileged daemon's user namespace may not, and there
-	// the daemon's own groups stay in the kernel's credentials (unmapped inside).
-	DropGroups bool
 	// Argv is the exact argument vector. Argv[0] is the absolute path inside that
 	// is executed; PATH is never searched.
 	Argv []string
@@ -78,6 +74,17 @@ type Config struct {
 	Loopback bool
 
 	knobs knobs
+}
+
+// Tenant is the host's user that a room's processes are.
+type Tenant struct {
+	// HostUID and HostGID are the ids, in the calling process's user namespace,
+	// that the inside uid and gid 1000 map to. No other id is mapped.
+	HostUID, HostGID uint32
+	// DropGroups empties the supplementary groups. It needs a caller that may
+	// call setgroups; an unprivileged daemon's user namespace may not, and there
+	// the daemon's own groups stay in the kernel's credentials (unmapped inside).
+	DropGroups bool
 }
 
 // Mount is one detached mount to attach inside.

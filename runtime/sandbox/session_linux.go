@@ -53,49 +53,111 @@ func Start(ctx context.Context, c Config, h Hooks) (*Session, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	timeout := c.SetupTimeout
-	if timeout <= 0 {
-		timeout = DefaultSetupTimeout
+	r, err := prepare(c.Tenant, c.Exe, c.knobs)
+	if err != nil {
+		return nil, err
 	}
-	exe := c.Exe
+	return r.Start(ctx, c, h)
+}
+
+// A Room is a session's processes made ahead of need, since making them is a good
+// part of starting a session: init in its namespaces and launch beside it, waiting to
+// be told of their session. A Room knows nothing and holds nothing of one; it is used
+// once.
+type Room struct {
+	s      *Session
+	tenant Tenant
+	knobs  knobs
+	up     chan struct{} // closed when launch is held, or failure says why it is not
+	// failure is set before up is closed.
+	failure error
+}
+
+// Prepare begins to make a Room and returns without waiting for it. What fails later
+// is told by its Start. The Room dies with the calling process.
+func Prepare(t Tenant) (*Room, error) { return prepare(t, nil, knobs{}) }
+
+func prepare(t Tenant, exe *os.File, k knobs) (*Room, error) {
 	if exe == nil {
 		var err error
 		if exe, err = SealedExe(); err != nil {
 			return nil, err
 		}
 	}
-	s, err := begin(&c, exe)
+	s, err := begin(t, k, exe)
 	if err != nil {
 		return nil, stepError(stepSpawn, err)
 	}
-	s.until(time.Now().Add(timeout))
-	stop := context.AfterFunc(ctx, func() { s.until(time.Unix(1, 0)) })
-	failure := s.setUp(ctx, &c, h)
-	if !stop() && failure == nil {
-		failure = waitError(ctx, stepReport, context.Cause(ctx))
+	r := &Room{s: s, tenant: t, knobs: k, up: make(chan struct{})}
+	s.until(time.Now().Add(DefaultSetupTimeout))
+	go func() {
+		defer close(r.up)
+		r.failure = s.hold(context.Background())
+	}()
+	return r, nil
+}
+
+// Gone reports whether the Room's processes have ended, so that it is of no use.
+func (r *Room) Gone() bool {
+	select {
+	case <-r.s.gone:
+		return true
+	default:
+		return false
 	}
-	if failure != nil {
-		s.terminalClose()
-		_ = s.Close()
-		return nil, failure
+}
+
+// Start makes the Room into a session; see the function Start. The Room is used up,
+// whatever comes of it.
+func (r *Room) Start(ctx context.Context, c Config, h Hooks) (*Session, error) {
+	s, err := r.start(ctx, c, h)
+	if err != nil {
+		_ = r.Close()
+		return nil, err
 	}
-	s.until(time.Time{})
 	go s.watch()
 	return s, nil
 }
 
-// begin makes the sockets and the spec and starts init.
-func begin(c *Config, exe *os.File) (*Session, error) {
-	sp := newSpec(c)
-	data, err := encodeSpec(&sp)
-	if err != nil {
+func (r *Room) start(ctx context.Context, c Config, h Hooks) (*Session, error) {
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	specFile, err := memfdOf("gloved spec", data)
-	if err != nil {
-		return nil, err
+	if c.Tenant != r.tenant {
+		return nil, &StepError{Step: stepConfig, Errno: syscall.EINVAL, Detail: "the room is another tenant's"}
 	}
-	defer specFile.Close()
+	timeout := c.SetupTimeout
+	if timeout <= 0 {
+		timeout = DefaultSetupTimeout
+	}
+	s := r.s
+	s.until(time.Now().Add(timeout))
+	stop := context.AfterFunc(ctx, func() { s.until(time.Unix(1, 0)) })
+	<-r.up
+	failure := r.failure
+	if failure == nil {
+		failure = s.setUp(ctx, &c, h)
+	}
+	if !stop() && (failure == nil || r.failure != nil) {
+		failure = waitError(ctx, stepReport, context.Cause(ctx))
+	}
+	if failure != nil {
+		return nil, failure
+	}
+	s.until(time.Time{})
+	return s, nil
+}
+
+// Close ends the Room's processes and waits until they are gone.
+func (r *Room) Close() error {
+	r.s.until(time.Unix(1, 0)) // ends the holding, should it still go on
+	<-r.up
+	r.s.terminalClose()
+	return r.s.Close()
+}
+
+// begin makes the sockets and starts init.
+func begin(t Tenant, k knobs, exe *os.File) (*Session, error) {
 	control, initEnd, err := newChannel()
 	if err != nil {
 		return nil, err
@@ -107,15 +169,11 @@ func begin(c *Config, exe *os.File) (*Session, error) {
 		return nil, err
 	}
 	defer launchEnd.Close()
-	files := []*os.File{initEnd, launchEnd, specFile, exe}
-	for _, m := range c.Mounts {
-		files = append(files, m.FD)
-	}
 	s := &Session{control: control, gate: gate, gone: make(chan struct{}), ended: make(chan struct{})}
-	if c.knobs.FailStep == stepSpawn {
+	if k.FailStep == stepSpawn {
 		err = at("injected", syscall.EIO)
 	} else {
-		s.proc, s.init.PidFD, err = spawn(c, files)
+		s.proc, s.init.PidFD, err = spawn(t, k, []*os.File{initEnd, launchEnd, exe})
 	}
 	if err != nil {
 		control.close()
@@ -123,20 +181,22 @@ func begin(c *Config, exe *os.File) (*Session, error) {
 		return nil, err
 	}
 	s.init.PID = s.proc.Pid
+	// Before it is waited for: a pid is good only as long as nobody has reaped it.
+	s.init.StartTicks, err = startTicks(s.init.PID)
 	go func() {
 		_, _ = s.proc.Wait()
 		close(s.gone)
 	}()
+	if err != nil {
+		_ = s.Close()
+		return nil, err
+	}
 	return s, nil
 }
 
-// setUp is the caller's side of the handshake; see proto.go.
+// setUp is the caller's side of the handshake from the spec on; see proto.go.
 func (s *Session) setUp(ctx context.Context, c *Config, h Hooks) error {
-	var err error
-	if s.init.StartTicks, err = startTicks(s.init.PID); err != nil {
-		return stepError(stepSpawn, err)
-	}
-	if err := s.hold(ctx); err != nil {
+	if err := s.describe(ctx, c); err != nil {
 		return err
 	}
 	if h.Placed != nil {
@@ -169,6 +229,31 @@ func (s *Session) setUp(ctx context.Context, c *Config, h Hooks) error {
 	return s.accept(c, m)
 }
 
+// describe tells init what the session is to be.
+func (s *Session) describe(ctx context.Context, c *Config) error {
+	sp := newSpec(c)
+	data, err := encodeSpec(&sp)
+	if err != nil {
+		return stepError(stepSpec, err)
+	}
+	file, err := memfdOf("gloved spec", data)
+	if err != nil {
+		return stepError(stepSpec, err)
+	}
+	defer file.Close()
+	files := []*os.File{file}
+	for _, m := range c.Mounts {
+		files = append(files, m.FD)
+	}
+	if err := s.control.send(msgSpec, files...); err != nil {
+		if why := s.initFailure(); why != nil {
+			return why
+		}
+		return waitError(ctx, stepSpec, err)
+	}
+	return nil
+}
+
 // hold learns launch's pid and pins it. The pid arrives with a packet, translated by
 // the kernel; between the packet and pidfd_open the process could have ended and the
 // number been given to another. The second packet proves that it had not: the same
@@ -180,11 +265,14 @@ func (s *Session) hold(ctx context.Context) error {
 	}
 	pid := m.pid
 	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return stepError(stepHold, err)
+	if err == nil {
+		s.launch = Process{PID: pid, PidFD: os.NewFile(uintptr(fd), "launch pidfd")}
+		s.launch.StartTicks, err = startTicks(pid)
 	}
-	s.launch = Process{PID: pid, PidFD: os.NewFile(uintptr(fd), "launch pidfd")}
-	if s.launch.StartTicks, err = startTicks(pid); err != nil {
+	if err != nil {
+		if why := s.initFailure(); why != nil { // launch went with init
+			return why
+		}
 		return stepError(stepHold, err)
 	}
 	if err := s.tell(ctx, stepHold, msgHold); err != nil {

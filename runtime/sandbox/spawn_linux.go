@@ -44,13 +44,13 @@ var devNull = sync.OnceValues(func() (*os.File, error) { return os.OpenFile(os.D
 // executes the one at fdExe by its number in the child: the runtime lays the child's
 // descriptors out before it executes, and would put another one over a number that
 // was right in the parent.
-func spawn(c *Config, files []*os.File) (*os.Process, *os.File, error) {
+func spawn(t Tenant, k knobs, files []*os.File) (*os.Process, *os.File, error) {
 	null, err := devNull()
 	if err != nil {
 		return nil, nil, err
 	}
 	stderr := null
-	if c.knobs.Stderr {
+	if k.Stderr {
 		stderr = os.Stderr
 	}
 	pidFD := -1
@@ -60,10 +60,10 @@ func spawn(c *Config, files []*os.File) (*os.Process, *os.File, error) {
 		Sys: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
 				unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
-			UidMappings:                []syscall.SysProcIDMap{{ContainerID: InsideUID, HostID: int(c.HostUID), Size: 1}},
-			GidMappings:                []syscall.SysProcIDMap{{ContainerID: InsideGID, HostID: int(c.HostGID), Size: 1}},
-			GidMappingsEnableSetgroups: c.DropGroups,
-			Credential:                 &syscall.Credential{Uid: InsideUID, Gid: InsideGID, NoSetGroups: !c.DropGroups},
+			UidMappings:                []syscall.SysProcIDMap{{ContainerID: InsideUID, HostID: int(t.HostUID), Size: 1}},
+			GidMappings:                []syscall.SysProcIDMap{{ContainerID: InsideGID, HostID: int(t.HostGID), Size: 1}},
+			GidMappingsEnableSetgroups: t.DropGroups,
+			Credential:                 &syscall.Credential{Uid: InsideUID, Gid: InsideGID, NoSetGroups: !t.DropGroups},
 			AmbientCaps:                setupCaps,
 			Setsid:                     true,
 			Pdeathsig:                  syscall.SIGKILL,
@@ -71,7 +71,7 @@ func spawn(c *Config, files []*os.File) (*os.Process, *os.File, error) {
 		},
 	}
 	var p *os.Process
-	onSpawner(func() { p, err = os.StartProcess(fdPath(fdExe), []string{roleBuild}, attr) })
+	onSpawner(func() { p, err = os.StartProcess(fdPath(fdExe), roleArgs(roleBuild, k), attr) })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -33,6 +33,25 @@ func Start(ctx context.Context, c Config, h Hooks) (*Session, error) {
 	return nil, &StepError{Step: stepSpawn, Errno: syscall.ENOSYS, Detail: ErrUnsupported.Error()}
 }
 
+// Room cannot exist here; Prepare always fails.
+type Room struct{}
+
+// Prepare returns a *StepError.
+func Prepare(Tenant) (*Room, error) {
+	return nil, &StepError{Step: stepSpawn, Errno: syscall.ENOSYS, Detail: ErrUnsupported.Error()}
+}
+
+// Gone returns true.
+func (r *Room) Gone() bool { return true }
+
+// Start is the function Start.
+func (r *Room) Start(ctx context.Context, c Config, h Hooks) (*Session, error) {
+	return Start(ctx, c, h)
+}
+
+// Close does nothing.
+func (r *Room) Close() error { return nil }
+
 // Terminal returns nil.
 func (s *Session) Terminal() *os.File { return nil }
 
