@@ -154,27 +154,27 @@ func firstArchive(f io.ReaderAt) (first *Archive, err error) {
 		if first, bad = Archived(e); bad != nil {
 			return bad
 		}
-		return errStop
+		return ErrStop
 	}))
-	if errors.Is(err, errStop) {
+	if errors.Is(err, ErrStop) {
 		err = nil
 	}
 	return first, err
 }
 
-var errStop = errors.New("stop here")
+// ErrStop is what the function of a Sealed.Walk returns to stop it.
+var ErrStop = errors.New("journal: stop here")
 
-// A Sealed is an archive that was proven whole and is open for reading.
+// A Sealed is an archive that is open for reading.
 type Sealed struct {
-	f       File
-	archive *Archive
+	f File
+	w *walker
+	c archiveCheck
 }
 
-// OpenSealed opens the archive that the journal at path names with a, proves it
-// against a, and replays its records but for a leading archive record, as Open
-// does. Errors: *ArchiveError; *CorruptError with ReasonRejected for what replay
-// refuses.
-func OpenSealed(fsys FS, path string, a Archive, replay func(Entry) error) (*Sealed, error) {
+// OpenSealed opens the archive that the journal at path names with a. Nothing of
+// it is read yet. Errors: *ArchiveError.
+func OpenSealed(fsys FS, path string, a Archive) (*Sealed, error) {
 	if fsys == nil {
 		fsys = OS()
 	}
@@ -182,22 +182,17 @@ func OpenSealed(fsys FS, path string, a Archive, replay func(Entry) error) (*Sea
 	if err != nil {
 		return nil, openArchiveError(a, err)
 	}
-	s := &Sealed{f: f}
-	w := newWalker(nil)
-	c := archiveCheck{a: a}
-	s.archive, err = c.run(w, io.NewSectionReader(f, 0, 1<<62), replay)
-	if err != nil {
-		var stop *stopped
-		if errors.As(err, &stop) {
-			err = w.corrupt(ReasonRejected, w.head.Seq+1, stop.err)
-		}
-		return nil, errors.Join(err, f.Close())
-	}
-	return s, nil
+	return &Sealed{f: f, w: newWalker(nil), c: archiveCheck{a: a}}, nil
 }
 
-// Archive is the archive before this one, or nil.
-func (s *Sealed) Archive() *Archive { return s.archive }
+// Walk proves the records of the archive and hands them on, but for a leading
+// archive record. When fn returns ErrStop, Walk returns it, and the next Walk
+// begins with the record that fn refused; the archive as a whole is proven, and
+// agrees with what was committed of it, when Walk returns nil. Errors:
+// *ArchiveError, or fn's.
+func (s *Sealed) Walk(fn func(Entry) error) error {
+	return callerError(s.c.run(s.w, io.NewSectionReader(s.f, s.w.offset, 1<<62), fn))
+}
 
 // Read is Journal.Read.
 func (s *Sealed) Read(offset int64, length int) (Entry, error) { return readAt(s.f, offset, length) }
@@ -218,11 +213,11 @@ func PeekArchive(fsys FS, path string, a Archive, n int) (out []Entry, err error
 	defer f.Close()
 	err = newWalker(nil).run(io.NewSectionReader(f, 0, 1<<62), func(e Entry) error {
 		if out = append(out, e.Clone()); len(out) == n {
-			return errStop
+			return ErrStop
 		}
 		return nil
 	})
-	if err := callerError(err); err != nil && !errors.Is(err, errStop) {
+	if err := callerError(err); err != nil && !errors.Is(err, ErrStop) {
 		return nil, &ArchiveError{Archive: a.Name, Reason: ReasonArchiveCorrupt, Err: err}
 	}
 	return out, nil
@@ -265,8 +260,8 @@ type archiveCheck struct {
 	before *Archive
 }
 
-// run walks r and returns the archive before this one. A *stopped comes from fn.
-func (c *archiveCheck) run(w *walker, r io.Reader, fn func(Entry) error) (*Archive, error) {
+// run walks r, which begins where w is. A *stopped comes from fn.
+func (c *archiveCheck) run(w *walker, r io.Reader, fn func(Entry) error) error {
 	err := w.run(r, func(e Entry) error {
 		if e.Seq == c.a.Seq {
 			c.at = e.Hash
@@ -288,24 +283,24 @@ func (c *archiveCheck) run(w *walker, r io.Reader, fn func(Entry) error) (*Archi
 	if err != nil && !errors.As(err, &torn) {
 		var stop *stopped
 		if errors.As(err, &stop) {
-			return nil, err
+			return err
 		}
-		return nil, c.fault(ReasonArchiveCorrupt, "", err)
+		return c.fault(ReasonArchiveCorrupt, "", err)
 	}
 	n := c.a.Number()
 	switch {
 	case w.head.Seq > 0 && (n > 1 && (c.before == nil || c.before.Number() != n-1) || n == 1 && c.before != nil):
-		return nil, c.fault(ReasonArchiveForeign, "it does not follow the archive with the number before", nil)
+		return c.fault(ReasonArchiveForeign, "it does not follow the archive with the number before", nil)
 	case w.head.Seq < c.a.Seq:
-		return nil, c.fault(ReasonArchiveTruncated, fmt.Sprintf("%d of %d records are there", w.head.Seq, c.a.Seq), err)
+		return c.fault(ReasonArchiveTruncated, fmt.Sprintf("%d of %d records are there", w.head.Seq, c.a.Seq), err)
 	case c.at != c.a.Hash:
-		return nil, c.fault(ReasonArchiveForeign, fmt.Sprintf("record %d is %s and should be %s", c.a.Seq, c.at, c.a.Hash), nil)
+		return c.fault(ReasonArchiveForeign, fmt.Sprintf("record %d is %s and should be %s", c.a.Seq, c.at, c.a.Hash), nil)
 	case w.head.Seq > c.a.Seq || err != nil:
-		return nil, c.fault(ReasonArchiveExtended, fmt.Sprintf("it was sealed at record %d and goes on", c.a.Seq), err)
+		return c.fault(ReasonArchiveExtended, fmt.Sprintf("it was sealed at record %d and goes on", c.a.Seq), err)
 	case w.offset != c.a.Bytes:
-		return nil, c.fault(ReasonArchiveForeign, fmt.Sprintf("%d bytes, and should be %d", w.offset, c.a.Bytes), nil)
+		return c.fault(ReasonArchiveForeign, fmt.Sprintf("%d bytes, and should be %d", w.offset, c.a.Bytes), nil)
 	}
-	return c.before, nil
+	return nil
 }
 
 func (c *archiveCheck) fault(reason Reason, detail string, err error) error {

@@ -404,7 +404,10 @@ func (h history) checkRotated(t *testing.T, d *disk, mayBeCorrupt bool) {
 	files := 1
 	for a := j.Archive(); a != nil; files++ {
 		here := map[string]bool{}
-		s, err := journal.OpenSealed(d, memPath, *a, collect(here))
+		s, err := journal.OpenSealed(d, memPath, *a)
+		if err == nil {
+			err = s.Walk(collect(here))
+		}
 		if err != nil {
 			t.Fatalf("archive: %v", err)
 		}
@@ -415,8 +418,16 @@ func (h history) checkRotated(t *testing.T, d *disk, mayBeCorrupt bool) {
 				t.Fatalf("%s: live is %v", text, live[text])
 			}
 		}
-		a = s.Archive()
-		s.Close()
+		first, err := journal.PeekArchive(d, memPath, *a, 1)
+		if err == nil || s.Close() != nil {
+			t.Fatal("an open archive is locked")
+		}
+		if first, err = journal.PeekArchive(d, memPath, *a, 1); err != nil || len(first) != 1 {
+			t.Fatalf("peek: %v", err)
+		}
+		if a, err = journal.Archived(first[0]); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, text := range h.acked {
 		if !everywhere[text] {

@@ -229,10 +229,11 @@ func verifyArchives(dir string, a Archive, o VerifyOptions, v *Verdict) (anchore
 		c := archiveCheck{a: a, see: func(e Entry) {
 			anchored = anchored || o.Anchor != nil && e.Head() == *o.Anchor
 		}}
-		before, err = c.run(newWalker(o.Schema), f, nil)
+		err = c.run(newWalker(o.Schema), f, nil)
 		if err := errors.Join(err, f.Close()); err != nil {
 			return anchored, err
 		}
+		before = c.before
 		v.Archives = append(v.Archives, a)
 	}
 	return anchored, nil

@@ -54,6 +54,7 @@ const (
 	UnsupportedSchema           Code = "unsupported_schema"
 	UnsupportedProtocol         Code = "unsupported_protocol_version"
 	ShuttingDown                Code = "shutting_down"
+	SessionArchived             Code = "session_archived"
 )
 
 type tableRow struct {
@@ -112,6 +113,7 @@ var own = []tableRow{
 	{0, UnsupportedSchema, "the schema version is not supported"},
 	{0, UnsupportedProtocol, "no common protocol version"},
 	{0, ShuttingDown, "the server is shutting down"},
+	{0, SessionArchived, "the session has ended and its records were archived"},
 }
 
 var table = func() map[Code]tableRow {

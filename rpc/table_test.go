@@ -53,6 +53,7 @@ func TestErrorTable(t *testing.T) {
 -32031 unsupported_schema
 -32032 unsupported_protocol_version
 -32033 shutting_down
+-32034 session_archived
 `
 	var got strings.Builder
 	for _, c := range Codes() {

@@ -113,37 +113,61 @@ func (g *segment) read(k *Key, seq uint64, at func(int64, int) (journal.Entry, e
 	return b.Envelope, nil
 }
 
-// A sealed segment is one in an archive.
+// A sealed segment is one in an archive, read as far as was asked for. Its
+// envelopes prove themselves and their order by their HMACs; that nothing is
+// missing from the archive is for the verifier to say.
 type sealed struct {
 	segment
+	end  uint64 // the last envelope it is asked for: later ones were carried forward
 	file *journal.Sealed
 }
 
-// archived returns the sealed segment whose archive holds the envelope seq, which
-// the live file does not. The one that was used last stays open, so that a
-// controller who pages through an archive has it proven once.
+// archived returns the sealed segment with the envelope seq, which the live file
+// does not hold. The one that was used last stays open, so that a controller who
+// pages through an archive has it read once.
 func (p *Producer) archived(seq uint64) (*sealed, error) {
-	if p.cached != nil && p.cached.holds(seq) {
-		return p.cached, nil
+	if s := p.cached; s != nil && seq > s.base.Sequence && seq <= s.end {
+		return s, p.reach(s, seq)
 	}
 	if err := p.closeCached(); err != nil { // its lock would be in our own way
 		return nil, stored(err)
 	}
+	end := p.live.base.Sequence
 	for a := p.j.Archive(); a != nil; {
 		before, base, err := p.peek(*a)
 		if err != nil {
 			return nil, archivedError(err)
 		}
-		if seq > base {
-			s, err := p.unseal(*a)
-			if err == nil && !s.holds(seq) {
-				break
-			}
-			return s, err
+		if seq <= base {
+			a, end = before, base
+			continue
 		}
-		a = before
+		s := &sealed{segment: *newSegment(p.key), end: end}
+		if s.file, err = journal.OpenSealed(p.o.FS, p.o.JournalPath, *a); err != nil {
+			return nil, archivedError(err)
+		}
+		p.cached = s
+		return s, p.reach(s, seq)
 	}
-	return nil, refuse(Storage, "no archive holds a receipt that was archived")
+	return nil, archivedError(errors.New("the first archive does not hold it"))
+}
+
+// reach reads s up to the envelope seq.
+func (p *Producer) reach(s *sealed, seq uint64) error {
+	err := s.file.Walk(func(e journal.Entry) error {
+		if s.holds(seq) {
+			return journal.ErrStop
+		}
+		_, err := s.replay(p.key, e, e.Seq > 1 && len(s.index) == 0)
+		return err
+	})
+	if errors.Is(err, journal.ErrStop) || err == nil && s.holds(seq) {
+		return nil
+	}
+	if err == nil {
+		err = errors.New("it does not hold the receipt that it should")
+	}
+	return errors.Join(archivedError(err), p.closeCached())
 }
 
 // peek reads where an archive's part of the chain begins, and what was before.
@@ -162,20 +186,6 @@ func (p *Producer) peek(a journal.Archive) (before *journal.Archive, base uint64
 	}
 	err = first[1].Decode(&b)
 	return before, b.Base.Sequence, err
-}
-
-// unseal opens and proves an archive.
-func (p *Producer) unseal(a journal.Archive) (*sealed, error) {
-	s := &sealed{segment: *newSegment(p.key)}
-	file, err := journal.OpenSealed(p.o.FS, p.o.JournalPath, a, func(e journal.Entry) error {
-		_, err := s.replay(p.key, e, a.Number() > 1)
-		return err
-	})
-	if err != nil {
-		return nil, archivedError(err)
-	}
-	s.file, p.cached = file, s
-	return s, nil
 }
 
 func (p *Producer) closeCached() error {

@@ -28,6 +28,7 @@ type Config struct {
 	PathExposureJournal string
 	ApplyTrustPolicy    string
 	ApplyJournal        string
+	RotateAt            int              // percent of a journal's bound at which it is rotated; 0 is never
 	SessionUIDs         monitor.UIDRange // host users of a root gloved's sessions; zero is the built-in range
 	RuntimeDir          string           // where per-process files go; "" without a resident socket
 	RemoteBackend       bool             // the configuration has a remote_backend
@@ -92,6 +93,7 @@ type builder struct {
 	store     *session.Store
 	producer  *receipt.Producer
 	receipts  *Receipts // its reconciled hook is the runtime's to set
+	sessions  *Sessions // nil without a store
 }
 
 // add makes a component part of the assembly.
@@ -106,17 +108,12 @@ func (b *builder) own(c io.Closer) {
 
 // Build constructs the components that config asks for, in this order: the owner's
 // documents (policy), the instance's lock, the receipt producer, the session store, the
-// runtime. The producer comes before what ends in receipts and so outlives it. The first
+// runtime, what rotates the journals. The producer comes before what ends in receipts and so outlives it. The first
 // that cannot be constructed ends it: what was built is closed again, and the error is
 // an *UnavailableError, a *BuildError, or Hold's own.
 func Build(config Config) (*Assembly, error) {
 	b := &builder{Config: config, assembly: &Assembly{}}
-	if b.Clock == nil {
-		b.Clock = clock.System()
-	}
-	if b.Logger == nil {
-		b.Logger = slog.New(slog.DiscardHandler)
-	}
+	b.defaults()
 	for _, step := range []func() error{
 		b.refuseUnavailable,
 		b.buildPolicy,
@@ -124,6 +121,7 @@ func Build(config Config) (*Assembly, error) {
 		b.buildReceipts,
 		b.buildSessions,
 		b.buildRuntime,
+		b.buildJournals,
 		b.register,
 	} {
 		if err := step(); err != nil {
@@ -131,6 +129,15 @@ func Build(config Config) (*Assembly, error) {
 		}
 	}
 	return b.assembly, nil
+}
+
+func (b *builder) defaults() {
+	if b.Clock == nil {
+		b.Clock = clock.System()
+	}
+	if b.Logger == nil {
+		b.Logger = slog.New(slog.DiscardHandler)
+	}
 }
 
 // refuseUnavailable refuses options that nothing here would serve, rather than starting
@@ -187,13 +194,21 @@ func (b *builder) buildSessions() error {
 	if b.policy == nil {
 		return &BuildError{Option: "--session-store", Err: errors.New("it needs --session-policy")}
 	}
+	if err := b.openStore(); err != nil {
+		return err
+	}
+	b.sessions = NewSessions(b.store, b.policy, b.exposures)
+	b.add(b.sessions)
+	return nil
+}
+
+func (b *builder) openStore() error {
 	store, err := session.Open(b.SessionStore, session.Options{Clock: b.Clock})
 	if err != nil {
 		return &BuildError{Option: "--session-store", Err: err}
 	}
 	b.own(store)
 	b.store = store
-	b.add(NewSessions(store, b.policy, b.exposures))
 	return nil
 }
 

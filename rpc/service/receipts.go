@@ -21,18 +21,20 @@ type Receipts struct {
 	// controller's anchor and the journal agree; the runtime settles there what an
 	// earlier gloved left. It is set while the assembly is built and not changed later.
 	reconciled func(context.Context)
+	// full is called after an acknowledgement, which is when receipts can be put away.
+	full func(context.Context)
 }
 
 // NewReceipts is the component of a receipt producer, which stays the caller's to close.
 func NewReceipts(producer *receipt.Producer) *Receipts {
-	return &Receipts{producer: producer, reconciled: func(context.Context) {}}
+	return &Receipts{producer: producer, reconciled: func(context.Context) {}, full: func(context.Context) {}}
 }
 
 // Methods implements rpc.Component.
 func (r *Receipts) Methods() []rpc.Method {
 	return []rpc.Method{
 		rpc.NewMethod(wire.MethodPageReceipts, "Return receipts after the controller's trusted anchor.",
-			rpc.MethodOptions{Errors: []rpc.Code{rpc.AuditReconciliationFailed}}, r.page),
+			rpc.MethodOptions{Errors: []rpc.Code{rpc.AuditReconciliationFailed, rpc.SessionArchived}}, r.page),
 		rpc.NewMethod(wire.MethodAcknowledgeReceipts, "Say that everything up to the exact head is archived.",
 			rpc.MethodOptions{Mutating: true, Errors: []rpc.Code{rpc.AuditReconciliationFailed}}, r.acknowledge),
 	}
@@ -60,6 +62,11 @@ func (r *Receipts) page(ctx context.Context, _ *rpc.Call, q *wire.PageReceiptsPa
 		return nil, badParam("/limit", "limit is 1 to 1000")
 	}
 	page, err := r.producer.Page(ctx, anchor, q.Limit)
+	if receipt.CodeOf(err) == receipt.Archived {
+		// Who only asks where the chain ends need not have the archives at hand.
+		return nil, rpc.Wrap(rpc.SessionArchived, "the receipts after the anchor were archived and are not at hand", err).
+			With("local_anchor", wireAnchor(r.producer.Status().Head))
+	}
 	if err != nil {
 		return nil, receiptError(err)
 	}
@@ -87,6 +94,7 @@ func (r *Receipts) acknowledge(ctx context.Context, call *rpc.Call, q *wire.Ackn
 		return nil, receiptError(err)
 	}
 	r.settle(ctx)
+	r.full(ctx)
 	return &wire.AcknowledgeReceiptsResult{LocalAnchor: q.Anchor}, nil
 }
 
@@ -129,6 +137,8 @@ func receiptError(err error) error {
 		return rpc.Wrap(rpc.AuditReconciliationFailed, "", err)
 	case receipt.ReconciliationRequired:
 		return rpc.Wrap(rpc.AuditReconciliationRequired, "", err)
+	case receipt.Archived:
+		return rpc.Wrap(rpc.SessionArchived, "the receipt was archived and is not at hand", err)
 	case receipt.Storage, receipt.Capacity:
 		return rpc.Wrap(rpc.AuditReconciliationFailed, "the receipt journal failed", err)
 	}

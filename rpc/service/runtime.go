@@ -32,7 +32,7 @@ func NewRuntime(e *runtime.Executor) *Runtime {
 
 // Methods implements rpc.Component.
 func (r *Runtime) Methods() []rpc.Method {
-	started := []rpc.Code{rpc.SessionNotFound, rpc.InvalidSessionState, rpc.SessionStorageFailed}
+	started := []rpc.Code{rpc.SessionNotFound, rpc.SessionArchived, rpc.InvalidSessionState, rpc.SessionStorageFailed}
 	with := func(more ...rpc.Code) []rpc.Code { return append(append([]rpc.Code(nil), started...), more...) }
 	return []rpc.Method{
 		rpc.NewMethod(wire.MethodStartSession, "start a created session under a short-lived authorization",

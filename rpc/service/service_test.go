@@ -42,7 +42,7 @@ func TestStoreRefusalsOnTheWire(t *testing.T) {
 		session.InvalidRequest: rpc.InvalidParams, session.InvalidPlan: rpc.InvalidPlan,
 		session.InvalidAuthorization: rpc.InvalidAuthorization, session.InvalidState: rpc.InvalidSessionState,
 		session.IdempotencyConflict: rpc.IdempotencyConflict, session.SessionConflict: rpc.SessionConflict,
-		session.NotFound: rpc.SessionNotFound, session.Capacity: rpc.SessionCapacity, session.Storage: rpc.SessionStorageFailed,
+		session.NotFound: rpc.SessionNotFound, session.Archived: rpc.SessionArchived, session.Capacity: rpc.SessionCapacity, session.Storage: rpc.SessionStorageFailed,
 	}
 	for code, wanted := range want {
 		got, text := public(t, sessionError(&session.Error{Code: code, Reason: "a public reason", Err: errors.New(hostPath)}))

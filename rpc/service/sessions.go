@@ -19,12 +19,16 @@ type Sessions struct {
 	store     *session.Store
 	policy    *policy.Policy
 	exposures policy.Exposures
+
+	// full is called before a session is stored: a store that is nearly full then
+	// puts away what has ended. It is set while the assembly is built.
+	full func(context.Context)
 }
 
 // NewSessions is the component of an open session store, whose plans the policy judges.
 // exposures may be nil. The store stays the caller's to close.
 func NewSessions(store *session.Store, judge *policy.Policy, exposures policy.Exposures) *Sessions {
-	return &Sessions{store: store, policy: judge, exposures: exposures}
+	return &Sessions{store: store, policy: judge, exposures: exposures, full: func(context.Context) {}}
 }
 
 // Methods implements rpc.Component.
@@ -32,9 +36,9 @@ func (s *Sessions) Methods() []rpc.Method {
 	return []rpc.Method{
 		rpc.NewMethod(wire.MethodCreateSession, "Store a session for an admitted plan; nothing is started.",
 			rpc.MethodOptions{Mutating: true, Durable: true, Ordered: true, Errors: []rpc.Code{
-				rpc.InvalidPlan, rpc.SessionConflict, rpc.SessionCapacity, rpc.SessionStorageFailed}}, s.create),
+				rpc.InvalidPlan, rpc.SessionConflict, rpc.SessionArchived, rpc.SessionCapacity, rpc.SessionStorageFailed}}, s.create),
 		rpc.NewMethod(wire.MethodSessionStatus, "Return a session's record.",
-			rpc.MethodOptions{Errors: []rpc.Code{rpc.SessionNotFound, rpc.SessionStorageFailed}}, s.status),
+			rpc.MethodOptions{Errors: []rpc.Code{rpc.SessionNotFound, rpc.SessionArchived, rpc.SessionStorageFailed}}, s.status),
 		rpc.NewMethod(wire.MethodListSessions, "Return session records in the order of their ids.",
 			rpc.MethodOptions{Errors: []rpc.Code{rpc.SessionStorageFailed}}, s.list),
 	}
@@ -63,6 +67,7 @@ func (s *Sessions) create(ctx context.Context, call *rpc.Call, q *wire.CreateSes
 	if err := call.Admit(); err != nil {
 		return nil, err
 	}
+	s.full(ctx)
 	record, err := s.store.Create(ctx, session.CreateRequest{
 		IdempotencyKey: call.IdempotencyKey, SessionID: q.SessionID,
 		ControllerPlanDigest: q.ControllerPlanDigest, Plan: q.Plan,
@@ -73,9 +78,20 @@ func (s *Sessions) create(ctx context.Context, call *rpc.Call, q *wire.CreateSes
 		return s.admit(q.Plan, now)
 	})
 	if err != nil {
-		return nil, sessionError(err)
+		return nil, withArchive(call, sessionError(err))
 	}
 	return sessionRecord(record), nil
+}
+
+// withArchive tells the owner, and nobody else, where an archived session's
+// records are.
+func withArchive(call *rpc.Call, err error) error {
+	var where *session.ArchivedError
+	var refusal *rpc.Error
+	if call.Peer.OwnerLocal && errors.As(err, &where) && errors.As(err, &refusal) {
+		return refusal.With("archive", where.Archive)
+	}
+	return err
 }
 
 // admit judges a plan for the store.
@@ -95,13 +111,13 @@ func (s *Sessions) admit(raw []byte, now time.Time) ([]byte, session.PlanInfo, e
 	}, nil
 }
 
-func (s *Sessions) status(_ context.Context, _ *rpc.Call, q *wire.SessionParams) (*wire.Session, error) {
+func (s *Sessions) status(_ context.Context, call *rpc.Call, q *wire.SessionParams) (*wire.Session, error) {
 	if err := checkSessionID(q.SessionID); err != nil {
 		return nil, err
 	}
 	record, err := s.store.Get(q.SessionID)
 	if err != nil {
-		return nil, sessionError(err)
+		return nil, withArchive(call, sessionError(err))
 	}
 	return sessionRecord(record), nil
 }
@@ -161,6 +177,7 @@ var sessionCodes = map[session.Code]rpc.Code{
 	session.IdempotencyConflict:  rpc.IdempotencyConflict,
 	session.SessionConflict:      rpc.SessionConflict,
 	session.NotFound:             rpc.SessionNotFound,
+	session.Archived:             rpc.SessionArchived,
 	session.Capacity:             rpc.SessionCapacity,
 	session.Storage:              rpc.SessionStorageFailed,
 }

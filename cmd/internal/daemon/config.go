@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -32,6 +33,7 @@ type configFile struct {
 	ApplyTrustPolicy    string            `json:"apply_trust_policy,omitempty"`
 	ApplyJournal        string            `json:"apply_journal,omitempty"`
 	SessionUIDs         *monitor.UIDRange `json:"session_uids,omitempty"`
+	RotateAt            *int              `json:"rotate_at,omitempty"`
 	AppleContainer      *map[string]any   `json:"apple_container,omitempty"`
 	RemoteBackend       *map[string]any   `json:"remote_backend,omitempty"`
 }
@@ -56,6 +58,7 @@ func loadConfig(path string) (Options, error) {
 		MaterializationRoot: file.MaterializationRoot, LibraryBundleRoot: file.LibraryBundleRoot,
 		PathExposurePolicy: file.PathExposurePolicy, PathExposureJournal: file.PathExposureJournal,
 		ApplyTrustPolicy: file.ApplyTrustPolicy, ApplyJournal: file.ApplyJournal,
+		RotateAt:      DefaultRotateAt,
 		RemoteBackend: file.RemoteBackend != nil, AppleContainer: file.AppleContainer != nil,
 	}
 	if file.SessionUIDs != nil {
@@ -63,6 +66,12 @@ func loadConfig(path string) (Options, error) {
 			return Options{}, err
 		}
 		options.SessionUIDs = *file.SessionUIDs
+	}
+	if file.RotateAt != nil {
+		if err := checkRotateAt(path+": /rotate_at", *file.RotateAt, strconv.Itoa(*file.RotateAt)); err != nil {
+			return Options{}, err
+		}
+		options.RotateAt = *file.RotateAt
 	}
 	spell := speller(path)
 	var members map[string]jsontext.Value

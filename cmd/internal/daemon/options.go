@@ -34,11 +34,22 @@ type Options struct {
 	// value means the built-in range.
 	SessionUIDs monitor.UIDRange
 
+	// RotateAt is how full a journal is, in percent of its bound, when gloved puts
+	// away what has ended; 0 is never.
+	RotateAt int
+
 	// RemoteBackend and AppleContainer report that the configuration file has these
 	// members. Neither can be given as a flag.
 	RemoteBackend  bool
 	AppleContainer bool
 }
+
+// DefaultRotateAt is RotateAt where nothing is said, and MaxRotateAt its bound: above
+// it a burst of sessions would be refused before the journal is looked at again.
+const (
+	DefaultRotateAt = 75
+	MaxRotateAt     = 95
+)
 
 // UsageError is a command line or configuration that cannot be meant.
 type UsageError struct {
@@ -86,7 +97,7 @@ var flags = []flag{
 // parse reads a command line. It is not a flag library's parser because here an option
 // given twice, one that is abbreviated and a stray word must all be refused.
 func parse(args []string) (Options, action, error) {
-	var options Options
+	options := Options{RotateAt: DefaultRotateAt}
 	var config string
 	seen := map[string]bool{}
 	for len(args) > 0 {
@@ -116,6 +127,16 @@ func parse(args []string) (Options, action, error) {
 			}
 			var err error
 			if options.SessionUIDs, err = parseUIDs(value); err != nil {
+				return options, actServe, err
+			}
+			continue
+		}
+		if name == "--rotate-at" {
+			if value, args, joined = operand(value, args, joined); !joined {
+				return options, actServe, usage("", "%s needs PERCENT, or never, after it", name)
+			}
+			var err error
+			if options.RotateAt, err = parseRotateAt(value); err != nil {
 				return options, actServe, err
 			}
 			continue
@@ -156,6 +177,25 @@ func parseUIDs(text string) (monitor.UIDRange, error) {
 		return monitor.UIDRange{}, usage("for example --session-uids 1879052288:16384", "--session-uids takes FIRST:COUNT, got %q", clip(text))
 	}
 	return r, checkUIDs("--session-uids", r)
+}
+
+// parseRotateAt reads PERCENT or never.
+func parseRotateAt(text string) (int, error) {
+	if text == "never" {
+		return 0, nil
+	}
+	percent, err := strconv.Atoi(text)
+	if err != nil {
+		percent = -1
+	}
+	return percent, checkRotateAt("--rotate-at", percent, text)
+}
+
+func checkRotateAt(name string, percent int, text string) error {
+	if percent < 0 || percent > MaxRotateAt {
+		return usage(fmt.Sprintf("%d is the default; 0 is never", DefaultRotateAt), "%s is a percentage from 0 to %d, got %q", name, MaxRotateAt, clip(text))
+	}
+	return nil
 }
 
 func checkUIDs(name string, r monitor.UIDRange) error {
@@ -306,6 +346,7 @@ Options:
 `
 
 const helpTail = `  --session-uids FIRST:COUNT    host users for the sessions of a gloved that runs as root
+  --rotate-at PERCENT           how full a journal is put away at: 0 to 95, or never (75)
   --config FILE                 all of the above from a 0600 JSON file
   --stdio                       serve standard input and output; exit when it ends
   --verbose                     log more to standard error

@@ -50,6 +50,11 @@ func TestParse(t *testing.T) {
 		{"session users, no count", append([]string{"--session-uids", "200000"}, base...), "takes FIRST:COUNT"},
 		{"session users among people's", append([]string{"--session-uids", "1000:100"}, base...), "no range of host users"},
 		{"session users past the end", append([]string{"--session-uids", "2147483647:2"}, base...), "no range of host users"},
+		{"rotation at", append([]string{"--stdio", "--rotate-at", "50"}, base...), ""},
+		{"rotation never", append([]string{"--stdio", "--rotate-at=never"}, base...), ""},
+		{"rotation too late", append([]string{"--stdio", "--rotate-at", "96"}, base...), "percentage from 0 to 95"},
+		{"rotation at nothing", append([]string{"--stdio", "--rotate-at", "half"}, base...), "percentage from 0 to 95"},
+		{"rotation absent", append(base, "--rotate-at"), "needs PERCENT"},
 		{"config and more", []string{"--config", "/c", "--journal", "/j"}, "--journal cannot be given together with --config"},
 	}
 	for _, test := range tests {

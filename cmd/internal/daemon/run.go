@@ -15,6 +15,7 @@ import (
 	"gloved.dev/cmd/internal/version"
 	"gloved.dev/internal/safefile"
 	"gloved.dev/journal"
+	"gloved.dev/journal/receipt"
 	"gloved.dev/rpc"
 	"gloved.dev/rpc/service"
 	"gloved.dev/rpc/transport"
@@ -44,20 +45,42 @@ func run(ctx context.Context, options Options, log *slog.Logger) error {
 // build constructs the assembly. hold is called between reading the owner's documents and
 // opening anything durable.
 func build(options Options, log *slog.Logger, hold func() (io.Closer, error)) (*service.Assembly, error) {
-	assembly, err := service.Build(service.Config{
-		AuditKey: options.AuditKey, Journal: options.Journal,
-		SessionPolicy: options.SessionPolicy, SessionStore: options.SessionStore,
-		MaterializationRoot: options.MaterializationRoot, LibraryBundleRoot: options.LibraryBundleRoot,
-		PathExposurePolicy: options.PathExposurePolicy, PathExposureJournal: options.PathExposureJournal,
-		ApplyTrustPolicy: options.ApplyTrustPolicy, ApplyJournal: options.ApplyJournal,
-		SessionUIDs: options.SessionUIDs,
-		RuntimeDir:  options.RuntimeDir, RemoteBackend: options.RemoteBackend, AppleContainer: options.AppleContainer,
-		Hold: hold, Logger: log,
-	})
+	config := options.service(log)
+	config.Hold = hold
+	assembly, err := service.Build(config)
 	if err != nil {
 		return nil, buildFailure(err)
 	}
 	return assembly, nil
+}
+
+// service is what the options are to the components.
+func (o Options) service(log *slog.Logger) service.Config {
+	return service.Config{
+		AuditKey: o.AuditKey, Journal: o.Journal,
+		SessionPolicy: o.SessionPolicy, SessionStore: o.SessionStore,
+		MaterializationRoot: o.MaterializationRoot, LibraryBundleRoot: o.LibraryBundleRoot,
+		PathExposurePolicy: o.PathExposurePolicy, PathExposureJournal: o.PathExposureJournal,
+		ApplyTrustPolicy: o.ApplyTrustPolicy, ApplyJournal: o.ApplyJournal,
+		SessionUIDs: o.SessionUIDs, RotateAt: o.RotateAt,
+		RuntimeDir: o.RuntimeDir, RemoteBackend: o.RemoteBackend, AppleContainer: o.AppleContainer,
+		Logger: log,
+	}
+}
+
+// Rotate rotates the journals of a gloved with these options that does not run.
+// While one runs it fails with transport.ErrLocked in its chain.
+func (o Options) Rotate(ctx context.Context, log *slog.Logger, acknowledged *receipt.Anchor, dry bool) (out []wire.JournalRotation, err error) {
+	dir, err := transport.OpenRuntimeDir(o.stateDir())
+	if errors.Is(err, transport.ErrLocked) {
+		by, _ := holder(o.stateDir())
+		return nil, fmt.Errorf("%s is in use%s: %w", o.stateDir(), by, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	return service.RotateOffline(ctx, o.service(log), acknowledged, dry)
 }
 
 func newServer(assembly *service.Assembly, log *slog.Logger) (*rpc.Server, error) {
