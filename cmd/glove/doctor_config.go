@@ -47,13 +47,14 @@ func (a *app) checkConfig(ctx context.Context, path string) []host.Check {
 		}
 		return []host.Check{{Code: checkConfigFile, Status: host.Failed, Message: err.Error(), Recovery: fix}}
 	}
+	journals := journalsOf(options)
 	return []host.Check{
 		passed(checkConfigFile, "%s is valid", path),
 		checkOwnerDir(checkRuntimeDir, options.RuntimeDir, host.Warning, "gloved makes it at its first start"),
 		checkKey(options.AuditKey),
-		checkJournal(checkReceipts, options.Journal),
+		checkJournal(checkReceipts, journals[0]),
 		checkSessionPolicy(options.SessionPolicy),
-		checkJournal(checkStore, options.SessionStore),
+		checkJournal(checkStore, journals[1]),
 		checkOwnerDir(checkRoot, options.MaterializationRoot, host.Failed, "mkdir -m 700 -p "+quote(options.MaterializationRoot)),
 		a.checkUserManager(),
 		checkLinger(),
@@ -92,22 +93,36 @@ func checkKey(path string) host.Check {
 	return host.Check{Code: checkAuditKey, Status: host.Failed, Message: err.Error(), Recovery: fix}
 }
 
-func checkJournal(code, path string) host.Check {
+func checkJournal(code string, j journalStatus) host.Check {
+	path := j.Path
 	if path == "" {
 		return host.Check{Code: code, Status: host.Warning, Message: "not configured: sessions are not served", Recovery: "set " + code + " in the configuration"}
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return passed(code, "%s does not exist yet; it is made when first needed", path)
 	}
-	verdict, err := journal.VerifyFile(path, journal.VerifyOptions{})
-	if err == nil {
-		return passed(code, "%d records prove", verdict.Records)
+	// The verdict holds the error's text.
+	verdict, _ := journal.VerifyFile(path, journal.VerifyOptions{})
+	switch verdict.Status {
+	case journal.StatusClean:
+	case journal.StatusTorn:
+		return host.Check{Code: code, Status: host.Warning, Message: verdict.Message, Recovery: "glove journal repair " + quote(path)}
+	default:
+		return host.Check{Code: code, Status: host.Failed, Message: verdict.Message, Recovery: "glove journal verify " + quote(path)}
 	}
-	fix := "glove journal verify " + quote(path)
-	if errors.Is(err, journal.ErrTornTail) {
-		return host.Check{Code: code, Status: host.Warning, Message: err.Error(), Recovery: "glove journal repair " + quote(path)}
+	if j.measure() == nil && j.Fill >= nearlyFull {
+		check := host.Check{Code: code, Status: host.Warning, Message: fmt.Sprintf("%d %% full, and gloved does not rotate it by itself", j.Fill),
+			Recovery: "set rotate_at in the configuration, or glove journal rotate"}
+		if j.RotateAt != 0 {
+			check.Message = fmt.Sprintf("%d %% full of what cannot be archived", j.Fill)
+			check.Recovery = "acknowledge the receipts, and clean up what has ended: glove sessions cleanup ID"
+		}
+		return check
 	}
-	return host.Check{Code: code, Status: host.Failed, Message: err.Error(), Recovery: fix}
+	if n := len(verdict.Archives); n > 0 {
+		return passed(code, "%d records prove, and %s", verdict.Records, plural(uint64(n), "archive"))
+	}
+	return passed(code, "%d records prove", verdict.Records)
 }
 
 func checkSessionPolicy(path string) host.Check {

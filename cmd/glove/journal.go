@@ -21,7 +21,7 @@ import (
 func (a *app) journalCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "journal",
-		Short: "Verify, show, follow and repair hash-chained logs",
+		Short: "Verify, show, follow, repair and rotate hash-chained logs",
 		Long: `Every durable record of gloved is in a hash-chained log: one JSON object a line, each
 with seq, prev, hash and alg "sha256/jcs". These commands read any such log, ours or
 another tool's, and need no lock: a running gloved is not disturbed.
@@ -31,7 +31,7 @@ that the whole file was rewritten, shows only against a head you kept: --anchor.
 		Example: `  glove journal verify ~/.local/state/glove/receipts.jsonl
   glove journal tail -f sessions.jsonl`,
 	}
-	command.AddCommand(a.journalVerify(), a.journalShow(), a.journalTail(), a.journalRepair())
+	command.AddCommand(a.journalVerify(), a.journalShow(), a.journalTail(), a.journalRepair(), a.journalRotate())
 	return command
 }
 
@@ -41,7 +41,8 @@ func (a *app) journalVerify() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Prove every record of a log",
-		Long: `Prove every record of a log. Nothing is written, locked or created.
+		Long: `Prove every record of a log, and every archive that it was rotated into: they are
+looked for beside it. Nothing is written, locked or created.
 
 Exit codes: 0 clean, 1 corrupt, 2 wrong command line, 3 torn tail (bytes after the last
 complete record, which were never acknowledged), 4 unreadable.`,
@@ -105,11 +106,18 @@ func (a *app) showVerdict(path string, verdict journal.Verdict) {
 			return
 		}
 		a.Outf("  %s proven\n  head %d:%s\n", plural(verdict.Records, "record"), verdict.Head.Seq, verdict.Head.Hash)
+		for _, archive := range verdict.Archives {
+			a.Outf("  archive %s: %s proven\n", ui.Printable(archive.Name), plural(archive.Records, "record"))
+		}
 	case journal.StatusTorn:
 		a.Outf("  %s proven, then %s at offset %d, never acknowledged\n",
 			plural(verdict.Records, "record"), plural(verdict.Bytes, "byte"), verdict.Offset)
 		a.Outf("  %s glove journal repair %s\n", ui.Paint(a.OutColor, ui.Cyan, "next:"), path)
 	case journal.StatusCorrupt:
+		if verdict.Archive != "" {
+			a.showArchiveFault(path, verdict)
+			return
+		}
 		a.Outf("  %s at line %d, offset %d%s\n", verdict.Reason, verdict.Line, verdict.Offset, badSeq(verdict))
 		a.Outf("  %s\n", ui.Printable(verdict.Message))
 		a.Outf("  %s nothing can be cut safely: keep the file, and compare it with a copy or a trusted head\n",
@@ -120,6 +128,16 @@ func (a *app) showVerdict(path string, verdict journal.Verdict) {
 	for _, anomaly := range verdict.Anomalies {
 		a.Outf("  %s %s at record %d\n", ui.Paint(a.OutColor, ui.Yellow, "note:"), anomaly.Kind, anomaly.Seq)
 	}
+}
+
+// showArchiveFault is for a log that proves, and names an archive that does not.
+func (a *app) showArchiveFault(path string, verdict journal.Verdict) {
+	a.Outf("  %s of the log itself are good\n  %s\n", plural(verdict.Records, "record"), ui.Printable(verdict.Message))
+	next := "keep all files, and compare the archive with a copy"
+	if verdict.Reason == journal.ReasonArchiveMissing {
+		next = "put " + ui.Printable(verdict.Archive) + " back beside " + path
+	}
+	a.Outf("  %s %s\n", ui.Paint(a.OutColor, ui.Cyan, "next:"), next)
 }
 
 func badSeq(verdict journal.Verdict) string {

@@ -98,6 +98,7 @@ var knownMethods = []string{
 	wire.MethodCreateSession, wire.MethodSessionStatus, wire.MethodListSessions,
 	wire.MethodStartSession, wire.MethodAttach, wire.MethodWriteStdin, wire.MethodResize,
 	wire.MethodSignal, wire.MethodDetach, wire.MethodStopSession, wire.MethodCleanupSession,
+	wire.MethodRotateJournals,
 }
 
 // ask is one question.

@@ -49,7 +49,7 @@ func (a *app) sessionDial(ctx context.Context, f connectFlags, onNote func(clien
 	hello := c.client.Hello()
 	if hello != nil && hello.Capabilities.ReceiptAudit != nil {
 		_, err = c.client.PageReceipts(ctx, wire.Anchor{KeyID: hello.Capabilities.ReceiptAudit.KeyID, HeadHMAC: strings.Repeat("0", 64)}, 1)
-		if err != nil {
+		if err != nil && !errors.Is(err, rpc.SessionArchived) { // then the journal is open all the same
 			return nil, errors.Join(protocolFailure(err), c.close())
 		}
 	}
@@ -70,6 +70,11 @@ func protocolFailure(err error) error {
 	switch refused.Code {
 	case rpc.SessionNotFound:
 		failure.Next = "glove sessions list"
+	case rpc.SessionArchived:
+		failure.Next = "gloved's log, and gloved to its owner, names the archive: glove journal show ARCHIVE"
+		if archive, ok := refused.Data["archive"].(string); ok {
+			failure.Next = "its records are beside the session store: glove journal show " + archive
+		}
 	case rpc.MethodNotFound:
 		failure.Next = "this gloved does not serve that: it has no runtime. glove doctor says what its host lacks"
 	case rpc.InvalidSessionState:

@@ -12,7 +12,10 @@ import (
 	"gloved.dev/cmd/internal/daemon"
 	"gloved.dev/cmd/internal/localrun"
 	"gloved.dev/cmd/internal/ui"
+	"gloved.dev/journal"
 	"gloved.dev/journal/receipt"
+	"gloved.dev/journal/session"
+	"gloved.dev/rpc"
 	"gloved.dev/rpc/client"
 	"gloved.dev/rpc/wire"
 )
@@ -36,6 +39,42 @@ type journalStatus struct {
 	Path     string `json:"path"`
 	Bytes    int64  `json:"bytes"`
 	Capacity int64  `json:"capacity_bytes"`
+	Records  uint64 `json:"records"`
+	Most     uint64 `json:"capacity_records,omitempty"` // 0: only bytes are bounded
+	Fill     int    `json:"fill_percent"`
+	Archives uint64 `json:"archives"`
+	RotateAt int    `json:"rotate_at_percent"` // 0: never by itself
+}
+
+// nearlyFull is the fill in percent from which on a journal that is not rotated by
+// itself needs its owner.
+const nearlyFull = 90
+
+// measure looks at the file.
+func (j *journalStatus) measure() error {
+	seen, err := journal.Peek(j.Path)
+	j.Bytes, j.Records, j.Archives = seen.Bytes, seen.Records, seen.Archives
+	j.Fill = int(j.Bytes * 100 / j.Capacity)
+	if j.Most > 0 {
+		j.Fill = max(j.Fill, int(j.Records*100/j.Most)) //nolint:gosec // a percentage
+	}
+	return err
+}
+
+// needsOwner reports whether the journal will refuse new work before long, and
+// nothing but its owner can help.
+func (j *journalStatus) needsOwner() bool { return j.Fill >= nearlyFull && j.RotateAt == 0 }
+
+func (j *journalStatus) String() string {
+	text := fmt.Sprintf("%s: %s of %s", j.Name, localrun.Bytes(j.Bytes), localrun.Bytes(j.Capacity))
+	if j.Most > 0 {
+		text += fmt.Sprintf(", %d of %d records", j.Records, j.Most)
+	}
+	text += fmt.Sprintf(", %d %% full", j.Fill)
+	if j.Archives > 0 {
+		text += ", " + plural(j.Archives, "archive")
+	}
+	return text + " (" + j.Path + ")"
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -112,10 +151,19 @@ func gatherStatus(ctx context.Context, c *connection) (*statusReport, error) {
 // receiptHead is where the chain ends; nil when it cannot be told.
 func receiptHead(ctx context.Context, c *client.Client, keyID string) *wire.Anchor {
 	page, err := c.PageReceipts(ctx, wire.Anchor{KeyID: keyID, HeadHMAC: strings.Repeat("0", 64)}, 1)
-	if err != nil {
+	if err == nil {
+		return &page.LocalAnchor
+	}
+	var refused *rpc.Error
+	if !errors.As(err, &refused) || refused.Code != rpc.SessionArchived {
 		return nil // health says why
 	}
-	return &page.LocalAnchor
+	head, _ := refused.Data["local_anchor"].(map[string]any)
+	out := &wire.Anchor{KeyID: keyID}
+	out.HeadHMAC, _ = head["head_hmac"].(string)
+	sequence, _ := head["sequence"].(float64)
+	out.Sequence = int64(sequence)
+	return out
 }
 
 // journalStatuses looks at the files of a configuration that is known here.
@@ -132,16 +180,19 @@ func (a *app) journalStatuses(f connectFlags) []journalStatus {
 	if err != nil {
 		return out // connecting has said so already
 	}
-	for _, j := range []journalStatus{
-		{Name: "receipts", Path: options.Journal, Capacity: receipt.DefaultMaxBytes},
-		{Name: "sessions", Path: options.SessionStore, Capacity: receipt.DefaultMaxBytes},
-	} {
-		if info, err := os.Stat(j.Path); err == nil {
-			j.Bytes = info.Size()
+	for _, j := range journalsOf(options) {
+		if _, err := os.Stat(j.Path); err == nil && j.measure() == nil { // doctor says what is wrong with one
 			out = append(out, j)
 		}
 	}
 	return out
+}
+
+func journalsOf(o daemon.Options) []journalStatus {
+	return []journalStatus{
+		{Name: wire.JournalReceipts, Path: o.Journal, Capacity: receipt.DefaultMaxBytes, RotateAt: o.RotateAt},
+		{Name: wire.JournalSessions, Path: o.SessionStore, Capacity: session.DefaultMaxBytes, Most: session.DefaultMaxRecords, RotateAt: o.RotateAt},
+	}
 }
 
 func (a *app) showStatus(r *statusReport) {
@@ -175,7 +226,11 @@ func (a *app) showStatus(r *statusReport) {
 			r.Receipts.KeyID[:min(16, len(r.Receipts.KeyID))]), ui.Plain)
 	}
 	for _, j := range r.Journals {
-		row("journal", fmt.Sprintf("%s: %s of %s (%s)", j.Name, localrun.Bytes(j.Bytes), localrun.Bytes(j.Capacity), j.Path), ui.Plain)
+		style := ui.Plain
+		if j.needsOwner() {
+			style = ui.Yellow
+		}
+		row("journal", j.String(), style)
 	}
 	var counts []string
 	for _, state := range states {

@@ -108,3 +108,9 @@ func (c *Client) StopSession(ctx context.Context, key, id string, opts ...CallOp
 func (c *Client) CleanupSession(ctx context.Context, id string, opts ...CallOption) (*wire.Session, error) {
 	return call[wire.Session](ctx, c, wire.MethodCleanupSession, &wire.SessionParams{SessionID: id}, opts)
 }
+
+// RotateJournals puts what has ended into archives; with dryRun it only counts. It
+// is for the owner, over the socket.
+func (c *Client) RotateJournals(ctx context.Context, key string, dryRun bool, opts ...CallOption) (*wire.RotateJournalsResult, error) {
+	return call[wire.RotateJournalsResult](ctx, c, wire.MethodRotateJournals, &wire.RotateJournalsParams{DryRun: dryRun}, append(opts, WithKey(key)))
+}

@@ -3,7 +3,9 @@ package service
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -223,21 +225,29 @@ func RotateOffline(ctx context.Context, c Config, acknowledged *receipt.Anchor, 
 	if err := b.buildReceipts(); err != nil {
 		return nil, err
 	}
-	if b.SessionStore != "" {
+	// What is not there is not made only to be looked at.
+	if _, err := os.Lstat(c.SessionStore); c.SessionStore != "" && !errors.Is(err, fs.ErrNotExist) {
 		if err := b.openStore(); err != nil {
 			return nil, err
 		}
 	}
-	anchor := receipt.Genesis(b.producer.KeyID())
-	if acknowledged != nil {
-		anchor = *acknowledged
-		anchor.KeyID = b.producer.KeyID()
-	}
-	if _, err := b.producer.Page(ctx, anchor, 1); err != nil {
-		return nil, err
-	}
-	if err := b.producer.Trust(anchor); err != nil {
-		return nil, err
+	if _, err := os.Lstat(c.Journal); !errors.Is(err, fs.ErrNotExist) {
+		if err := b.openReceipts(ctx, acknowledged); err != nil {
+			return nil, err
+		}
 	}
 	return b.Config.journals(b.producer, b.store).all(ctx, dry, 0), nil
+}
+
+func (b *builder) openReceipts(ctx context.Context, acknowledged *receipt.Anchor) error {
+	anchor := receipt.Genesis(b.producer.KeyID())
+	if acknowledged != nil {
+		anchor.Sequence, anchor.HeadHMAC = acknowledged.Sequence, acknowledged.HeadHMAC
+	}
+	// The page's receipts are not wanted, so it does not matter when they are in an
+	// archive that is kept elsewhere.
+	if _, err := b.producer.Page(ctx, anchor, 1); err != nil && receipt.CodeOf(err) != receipt.Archived {
+		return err
+	}
+	return b.producer.Trust(anchor)
 }
