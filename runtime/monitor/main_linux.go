@@ -23,7 +23,7 @@ import (
 
 // roleName is the monitor's argv[0]. It decides which role an executable of
 // ours plays; nothing is trusted because of it.
-const roleName = "gloved-monitor"
+const roleName = RoleName
 
 // specFD is the inherited socket on which the Spec arrives and the answer goes.
 const specFD = 3

@@ -12,7 +12,7 @@ import (
 // uidLocks is where a root daemon's sessions claim their host users: one
 // locked file per user, so that two sessions, of whichever gloved, never share
 // one, and a user is free again when its monitor is gone however it went.
-const uidLocks = "/run/glove/uids"
+const uidLocks = ClaimsDir
 
 // A uidClaim is a host user that is this session's alone.
 type uidClaim struct {
