@@ -53,6 +53,28 @@ func callAttempts() []attempt {
 			}
 			return call(unix.SYS_MUNMAP, at, 4096)
 		}},
+		{name: "call: map huge pages, which no limit counts", refused: "ENOMEM", lacking: "EINVAL", act: func(*facts) error {
+			const size = 2 << 20 // not reserved: none need be there
+			at, _, e := unix.Syscall6(unix.SYS_MMAP, 0, size, unix.PROT_READ,
+				unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_HUGETLB|unix.MAP_NORESERVE, ^uintptr(0), 0)
+			if e != 0 {
+				return e
+			}
+			return call(unix.SYS_MUNMAP, at, size)
+		}},
+		{name: "call: make a file of huge pages", refused: "EINVAL", lacking: "EINVAL", act: func(*facts) error {
+			name := cstring("glove-escape")
+			fd, _, e := unix.Syscall(unix.SYS_MEMFD_CREATE, ptr(name), unix.MFD_CLOEXEC|unix.MFD_HUGETLB, 0)
+			return closed(fd, e)
+		}},
+		{name: "call: make a segment of huge pages", refused: "ENOMEM", lacking: "EINVAL", act: func(*facts) error {
+			const huge, noReserve = 0o4000, 0o10000 // SHM_HUGETLB, SHM_NORESERVE
+			id, _, e := unix.Syscall(unix.SYS_SHMGET, unix.IPC_PRIVATE, 2<<20, unix.IPC_CREAT|0o600|huge|noReserve)
+			if e != 0 {
+				return e
+			}
+			return call(unix.SYS_SHMCTL, id, unix.IPC_RMID, 0)
+		}},
 		{name: "call: watch the whole filesystem", refused: denied, lacking: absent, act: func(*facts) error {
 			fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_CLOEXEC, unix.O_RDONLY)
 			if err != nil {

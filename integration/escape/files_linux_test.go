@@ -203,6 +203,8 @@ func kernelFileAttempts() []attempt {
 		{name: "proc: take the module loader", refused: readOnly + " " + notThere, lacking: notThere,
 			act: func(*facts) error { return rewrites("/proc/sys/kernel/modprobe") }},
 		{name: "proc: change a sysctl", refused: readOnly, act: func(*facts) error { return rewrites("/proc/sys/kernel/randomize_va_space") }},
+		{name: "proc: set triggers on the host's pressure", refused: readOnly + " " + notThere, lacking: notThere + " EOPNOTSUPP",
+			act: opens("/proc/pressure/memory", unix.O_RDWR)},
 		{name: "proc: trigger sysrq", refused: readOnly + " " + notThere, lacking: notThere, act: opens("/proc/sysrq-trigger", unix.O_WRONLY)},
 		{name: "proc: read kernel memory", refused: masked, lacking: "ENOENT EPERM", act: func(*facts) error { return reads("/proc/kcore", "") }},
 		{name: "proc: read kernel symbols", refused: masked, lacking: notThere, act: func(*facts) error { return reads("/proc/kallsyms", "") }},

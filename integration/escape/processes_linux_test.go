@@ -84,10 +84,9 @@ func processAttempts() []attempt {
 			l.Max++
 			return call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, uintptr(unsafe.Pointer(&l)), 0)
 		}},
-		{name: "process: have memory images written", refused: denied, act: func(*facts) error {
-			l := unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}
-			return call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CORE, uintptr(unsafe.Pointer(&l)), 0)
-		}},
+		{name: "process: have memory images written", refused: "ignored", act: setsCoreLimit(1 << 20)},
+		// At none, unlike at one byte, the kernel starts the program that core_pattern may name.
+		{name: "process: have memory images handed to the host's root", refused: "ignored", act: setsCoreLimit(0)},
 		{name: "process: find a descriptor left open", refused: "nothing", act: findsDescriptor},
 		{name: "process: find gloved's environment in one's own", refused: "nothing", act: func(f *facts) error {
 			if _, ok := os.LookupEnv(f.Canary); !ok {
@@ -96,6 +95,26 @@ func processAttempts() []attempt {
 			return nil
 		}},
 		{name: "process: find a command line of the host's", refused: "nothing", act: findsCommandLine},
+	}
+}
+
+// setsCoreLimit succeeds if the limit of memory images is then what was asked for.
+func setsCoreLimit(bytes uint64) func(*facts) error {
+	return func(*facts) error {
+		l := unix.Rlimit{Cur: bytes, Max: bytes}
+		if err := call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CORE, uintptr(unsafe.Pointer(&l)), 0); err != nil {
+			return err
+		}
+		if err := unix.Prlimit(0, unix.RLIMIT_CORE, nil, &l); err != nil {
+			return err
+		}
+		switch l {
+		case unix.Rlimit{Cur: bytes, Max: bytes}:
+			return nil
+		case unix.Rlimit{Cur: 1, Max: 1}:
+			return said("ignored")
+		}
+		return said(fmt.Sprintf("%d:%d", l.Cur, l.Max))
 	}
 }
 

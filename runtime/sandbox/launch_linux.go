@@ -134,7 +134,12 @@ const unlimited = ^uint64(0)
 // started. Processes, memory and time are the cgroup's; address space is never
 // limited, since JavaScript engines reserve many times what they use.
 var limits = []limit{
-	{unix.RLIMIT_CORE, 0, 0},
+	// One byte, not none. Neither has a memory image written, but where kernel.core_pattern
+	// names a program (systemd-coredump, apport) the kernel starts that, as root outside any
+	// session, with the image as its input however low the limit is; only for a limit of
+	// one it does not (fs/coredump.c, against helpers that crash). The filter keeps a
+	// session from setting it.
+	{unix.RLIMIT_CORE, 1, 1},
 	{unix.RLIMIT_NOFILE, 1024, 1 << 20},
 	{unix.RLIMIT_NPROC, unlimited, unlimited},
 	{unix.RLIMIT_STACK, 8 << 20, unlimited},

@@ -40,5 +40,6 @@ var maskedProc = []string{
 }
 
 // readOnlyProc are the entries of /proc that programs read but nothing inside may
-// write.
-var readOnlyProc = []string{"bus", "fs", "irq", "sys"}
+// write. (Whoever may write to pressure can have the kernel keep as many triggers as
+// there are descriptors, in lists of the whole host's.)
+var readOnlyProc = []string{"bus", "fs", "irq", "pressure", "sys"}

@@ -171,7 +171,7 @@ func checkLimits(t *testing.T, dir string) {
 	}
 	text := strings.Join(strings.Fields(string(data)), " ")
 	for _, want := range []string{
-		"Max core file size 0 0 bytes", "Max open files 1024 ", "Max address space unlimited unlimited",
+		"Max core file size 1 1 bytes", "Max open files 1024 ", "Max address space unlimited unlimited",
 		"Max stack size 8388608 ", "Max nice priority 0 0", "Max realtime priority 0 0",
 	} {
 		if !strings.Contains(text, want) {

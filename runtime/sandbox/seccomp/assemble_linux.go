@@ -12,6 +12,8 @@ const (
 
 func argLow(n int) uint32 { return uint32(offArgs + 8*n) }
 
+func argHigh(n int) uint32 { return argLow(n) + 4 }
+
 // block is a run of instructions that returns on every path, so that blocks can be
 // laid one behind the other and jumped over.
 type block []unix.SockFilter

@@ -8,6 +8,8 @@
 //   - a call on the list is admitted, a few only for some arguments;
 //   - clone3, io_uring and calls newer than the table answer ENOSYS, so that
 //     runtimes fall back to what they did before those existed;
+//   - huge pages answer as on a host without any: no limit of memory counts them;
+//   - setting RLIMIT_CORE is ignored: see sandbox's limits for what that is for;
 //   - a socket of a refused family answers EAFNOSUPPORT, as a kernel built
 //     without it does;
 //   - anything else answers EPERM.

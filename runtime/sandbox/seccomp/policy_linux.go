@@ -51,6 +51,13 @@ const tioclinux = 0x541c
 // address-space randomisation or map page zero.
 var personalities = []uint32{0, 0x0008, 0x20000, 0x20008, 0xffffffff}
 
+// shmHugetlb is SHM_HUGETLB of linux/shm.h, which x/sys does not name. Huge pages are
+// taken from a pool of the host's, and no control group that counts memory counts them: a
+// session could use them beyond its limit, and keep them from whom they were set aside
+// for. Where they are refused the answer is that of a host without any. (Transparent huge
+// pages are counted; nothing refuses those.)
+const shmHugetlb = 0o4000
+
 // Compile makes the program of a policy. The result depends on nothing else.
 func Compile(p Policy) Program {
 	body := block{load(offNumber)}
@@ -104,12 +111,41 @@ func conditional(p Policy) map[uint32]block {
 	pair := append(block{load(argLow(0))},
 		anyOf([]uint32{unix.AF_UNIX}, allow(), refuse(unix.EAFNOSUPPORT))...)
 	return map[uint32]block{
+		unix.SYS_MMAP:         unlessSet(3, unix.MAP_HUGETLB, unix.ENOMEM),
+		unix.SYS_MEMFD_CREATE: unlessSet(1, unix.MFD_HUGETLB, unix.EINVAL),
+		unix.SYS_SHMGET:       unlessSet(2, shmHugetlb, unix.ENOMEM),
+		unix.SYS_SETRLIMIT: append(block{load(argLow(0))},
+			branch(unix.BPF_JEQ, unix.RLIMIT_CORE, ignore(), allow())...),
+		unix.SYS_PRLIMIT64: append(block{load(argLow(1))},
+			branch(unix.BPF_JEQ, unix.RLIMIT_CORE, coreLimit(), allow())...),
 		unix.SYS_IOCTL:       ioctl,
 		unix.SYS_CLONE:       clone,
 		unix.SYS_PERSONALITY: personality,
 		unix.SYS_SOCKETPAIR:  pair,
 		unix.SYS_SOCKET:      socket(p),
 	}
+}
+
+// unlessSet admits a call unless one of the flags is set in the low half of argument n,
+// which answers e.
+func unlessSet(n int, flags uint32, e unix.Errno) block {
+	return append(block{load(argLow(n))}, branch(unix.BPF_JSET, flags, refuse(e), allow())...)
+}
+
+// ignore makes the call return 0 and do nothing.
+func ignore() block { return refuse(0) }
+
+// coreLimit judges prlimit64 of RLIMIT_CORE: it may be read, and setting it does nothing.
+// It does not fail, because programs that want no memory image of theirs written (gpg)
+// give up when they cannot say so. A call that both sets and reads would get no answer to
+// read, and fails.
+func coreLimit() block {
+	set := append(block{load(argLow(3))}, branch(unix.BPF_JEQ, 0,
+		append(block{load(argHigh(3))}, branch(unix.BPF_JEQ, 0, ignore(), refuse(unix.EPERM))...),
+		refuse(unix.EPERM))...)
+	return append(block{load(argLow(2))}, branch(unix.BPF_JEQ, 0,
+		append(block{load(argHigh(2))}, branch(unix.BPF_JEQ, 0, allow(), set)...),
+		set)...)
 }
 
 // socket admits AF_UNIX whole; of netlink only the route protocol, with which

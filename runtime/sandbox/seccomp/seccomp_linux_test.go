@@ -47,7 +47,10 @@ func decide(t *testing.T, p Program, d data) uint32 {
 	return uint32(verdict)
 }
 
-const admitted = uint32(unix.SECCOMP_RET_ALLOW)
+const (
+	admitted = uint32(unix.SECCOMP_RET_ALLOW)
+	ignored  = uint32(unix.SECCOMP_RET_ERRNO) // the call returns 0 and does nothing
+)
 
 func refusedWith(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
 
@@ -92,6 +95,21 @@ func TestArguments(t *testing.T) {
 		{"bridged inet", inet, unix.SYS_SOCKET, [6]uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}, admitted},
 		{"bridged inet6", inet, unix.SYS_SOCKET, [6]uint64{unix.AF_INET6, unix.SOCK_DGRAM}, admitted},
 		{"bridged raw", inet, unix.SYS_SOCKET, [6]uint64{unix.AF_INET, unix.SOCK_RAW}, refusedWith(unix.EAFNOSUPPORT)},
+		{"map", plain, unix.SYS_MMAP, [6]uint64{0, 1 << 21, 3, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS}, admitted},
+		{"map huge pages", plain, unix.SYS_MMAP, [6]uint64{0, 1 << 21, 3, unix.MAP_PRIVATE | unix.MAP_HUGETLB}, refusedWith(unix.ENOMEM)},
+		{"map huge pages, sized", plain, unix.SYS_MMAP, [6]uint64{3: high | unix.MAP_HUGETLB | unix.MAP_HUGE_1GB}, refusedWith(unix.ENOMEM)},
+		{"memory file", plain, unix.SYS_MEMFD_CREATE, [6]uint64{0, unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING}, admitted},
+		{"memory file of huge pages", plain, unix.SYS_MEMFD_CREATE, [6]uint64{0, unix.MFD_CLOEXEC | unix.MFD_HUGETLB}, refusedWith(unix.EINVAL)},
+		{"segment", plain, unix.SYS_SHMGET, [6]uint64{0, 4096, unix.IPC_CREAT | 0o600}, admitted},
+		{"segment of huge pages", plain, unix.SYS_SHMGET, [6]uint64{0, 4096, unix.IPC_CREAT | shmHugetlb}, refusedWith(unix.ENOMEM)},
+		{"set another limit", plain, unix.SYS_SETRLIMIT, [6]uint64{unix.RLIMIT_NOFILE, high}, admitted},
+		{"set the limit of images", plain, unix.SYS_SETRLIMIT, [6]uint64{high | unix.RLIMIT_CORE, high}, ignored},
+		{"change another limit", plain, unix.SYS_PRLIMIT64, [6]uint64{0, unix.RLIMIT_NOFILE, high, high}, admitted},
+		{"read the limit of images", plain, unix.SYS_PRLIMIT64, [6]uint64{0, unix.RLIMIT_CORE, 0, high}, admitted},
+		{"change the limit of images", plain, unix.SYS_PRLIMIT64, [6]uint64{0, high | unix.RLIMIT_CORE, 4096, 0}, ignored},
+		{"change it, high address", plain, unix.SYS_PRLIMIT64, [6]uint64{0, unix.RLIMIT_CORE, high, 0}, ignored},
+		{"change it and read it", plain, unix.SYS_PRLIMIT64, [6]uint64{7, unix.RLIMIT_CORE, high, 4096}, refusedWith(unix.EPERM)},
+		{"change it and read it, high addresses", plain, unix.SYS_PRLIMIT64, [6]uint64{7, unix.RLIMIT_CORE, 8, high}, refusedWith(unix.EPERM)},
 	} {
 		if got := decide(t, row.p, data{row.nr, auditArch, row.args}); got != row.want {
 			t.Errorf("%s: verdict %#x, want %#x", row.name, got, row.want)
