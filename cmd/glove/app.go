@@ -66,6 +66,7 @@ func (a *app) commands() []*cobra.Command {
 		grouped(groupRun, a.sessionsCommand()),
 		grouped(groupRun, a.statusCommand()),
 		grouped(groupCheck, a.doctorCommand()),
+		grouped(groupCheck, a.fsckCommand()),
 		grouped(groupTalk, a.rpcCommand()),
 		grouped(groupTalk, a.transcriptCommand()),
 		grouped(groupCheck, a.policyCommand()),
