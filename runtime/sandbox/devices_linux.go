@@ -8,8 +8,8 @@ import (
 // maxTerminals bounds the terminals of one session's devpts.
 const maxTerminals = "256"
 
-// makeDev fills /dev: the six harmless nodes, the links programs expect, a devpts
-// and, unless the caller brings one, a small /dev/shm. There is no console.
+// makeDev fills /dev: the six harmless nodes, the links programs expect and a devpts.
+// There is no console.
 func (b *builder) makeDev() error {
 	dev, err := b.target("/dev", false)
 	if err != nil {
@@ -33,15 +33,17 @@ func (b *builder) makeDev() error {
 	// Not nodev: terminals are devices. The kernel admits only this instance's own.
 	err = b.mountNew("/dev/pts", "devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
 		[2]string{"mode", "0620"}, [2]string{"ptmxmode", "0666"}, [2]string{"max", maxTerminals})
-	if err != nil {
-		return at("/dev/pts", err)
-	}
+	return at("/dev/pts", err)
+}
+
+// makeShm mounts a small /dev/shm unless the caller brings one.
+func (b *builder) makeShm() error {
 	for _, m := range b.spec.Mounts {
 		if m.Target == shmTarget {
 			return nil
 		}
 	}
-	err = b.mountNew(shmTarget, "tmpfs",
+	err := b.mountNew(shmTarget, "tmpfs",
 		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC,
 		[2]string{"size", "64m"}, [2]string{"nr_inodes", "4096"}, [2]string{"mode", "1777"},
 		[2]string{"source", "shm"})
@@ -49,13 +51,21 @@ func (b *builder) makeDev() error {
 }
 
 func (b *builder) attachDevice(name string) error {
+	fd, err := cloneTree(unix.AT_FDCWD, "/dev/"+name, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// Read-only does not stop writing to a device; it stops changing the node.
+	attrs := uint64(unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC)
+	if err := setAttrs(fd, attrs, 0); err != nil {
+		return err
+	}
 	on, err := b.target("/dev/"+name, true)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(on)
-	fd := b.devices[name]
-	defer unix.Close(fd)
 	return attach(fd, on)
 }
 

@@ -3,57 +3,10 @@ package sandbox
 import (
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// keepMain is init's second life after a re-execution.
-func keepMain(args []string) {
-	in := &inner{sock: fdControl}
-	in.step(stepInit, func() error {
-		if len(args) != 1 {
-			return syscall.EINVAL
-		}
-		launch, err := strconv.Atoi(args[0])
-		if err != nil {
-			return err
-		}
-		keep(launch)
-		return nil
-	})
-}
-
-// keep is init in its second life: pid 1 with no privilege at all, which the
-// harness may not look into. It reaps, forwards signals, tells the caller how the
-// harness ended, and takes the rest of the session down with it. It does not return.
-func keep(launch int) {
-	in := &inner{sock: fdControl}
-	in.step(stepInit, func() error {
-		if err := ignoreHarness(); err != nil {
-			return err
-		}
-		// Not dumpable: without this a process of the same uid could open
-		// /proc/1/mem. The harness is held until ready is sent.
-		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-			return err
-		}
-		// The parent-death signal belongs to a thread and exec may have changed
-		// which; arm it again. The socket's end of file covers the time before.
-		return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
-	})
-	forward(launch)
-	if err := in.send(message{Kind: msgReady}); err != nil {
-		os.Exit(1)
-	}
-	go endWithCaller()
-	status := reapUntil(launch)
-	// The caller may be gone; then there is nobody to tell.
-	_ = in.send(message{Kind: msgExit, Status: uint32(status)})
-	killRest()
-	os.Exit(0)
-}
 
 // asking are the signals that ask a session to end.
 var asking = []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT}

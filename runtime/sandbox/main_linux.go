@@ -20,10 +20,14 @@ func Main() {
 		return
 	}
 	switch os.Args[0] {
+	case roleStart:
+		runtime.LockOSThread()
+		startMain(readKnobs(os.Args[1:]))
 	case roleBuild:
 		runtime.LockOSThread()
 		buildMain(readKnobs(os.Args[1:]))
 	case roleInit:
+		runtime.LockOSThread() // the parent-death signal is this thread's
 		keepMain(os.Args[1:])
 	case roleLaunch:
 		runtime.LockOSThread()
@@ -34,7 +38,7 @@ func Main() {
 	os.Exit(1)
 }
 
-// inner is what init and launch share: their socket, the spec and the steps.
+// inner is what init, the builder and launch share: their socket, the spec and the steps.
 type inner struct {
 	sock  int
 	spec  spec

@@ -2,38 +2,41 @@ package sandbox
 
 import "gloved.dev/runtime/sandbox/probe"
 
-// The handshake. Every message is one packet of strict JSON on a SOCK_SEQPACKET
-// pair; init and launch have a pair each, the other end of both is the caller's.
-// The kernel stamps launch's packets with its pid as the caller sees it.
+// The handshake. Every message is one packet of strict JSON on a SOCK_SEQPACKET pair; init
+// and launch have a pair each, the other end of both is the caller's. The builder speaks
+// on init's. The kernel stamps launch's packets with its pid as the caller sees it.
 //
-//	caller                          init                        launch
+//	caller                   init            builder              launch
 //	  │ (clone; the sockets are descriptors it inherits)
-//	  │                               │ ── fork, exec ─────────────▶ │
+//	  │                        │ ── fork, exec ─▶│                   │
+//	  │                        │ ── fork, exec ─────────────────────▶│
+//	  │                        │ drops everything, executes itself   │
+//	  │ ◀── guarded ────────── │                 │                   │
 //	  │ ◀───────────────────────────────────────────────── hello ── │
-//	  │  opens a pidfd                │                              │
-//	  │ ── hold ──────────────────────┼────────────────────────────▶ │
-//	  │ ◀─────────────────────────────┼──────────────────── held ── │
+//	  │  opens a pidfd         │                 │                   │
+//	  │ ── hold ───────────────────────────────────────────────────▶│
+//	  │ ◀────────────────────────────────────────────────── held ── │
 //	  │  same pid, alive throughout: the pidfd is launch's           │
-//	  │  Prepare ends; here a Room waits for its session             │
-//	  │ ── spec + mounts ───────────▶ │                              │
-//	  │                               │ ── spec ───────────────────▶ │
-//	  │  Hooks.Placed                 │ builds the root, pivots      │
-//	  │                               │ ── terminal ───────────────▶ │
-//	  │ ◀── terminal + PTY master ─── │                              │
-//	  │                               │ drops everything             │
-//	  │ ◀── ready ─────────────────── │                              │
-//	  │ ── confine ────────────────────────────────────────────────▶ │
-//	  │                               │         confines itself, probes
+//	  │  Prepare ends          │                 │ root, /dev, /proc │
+//	  │  (here a Room waits for its session)     │                   │
+//	  │ ── spec + mounts ───────────────────────▶│                   │
+//	  │  Hooks.Placed          │                 │ ── spec ─────────▶│
+//	  │                        │                 │ the rest; pivots  │
+//	  │                        │                 │ ── terminal ─────▶│
+//	  │ ◀── terminal + PTY master ───────────── │                   │
+//	  │ ── confine ────────────────────────────────────────────────▶│
+//	  │                        │ ◀── exit 0 ──── │ confines itself, probes
 //	  │ ◀──────────────────────────────────────── report | failed ── │
-//	  │  Start returns                │                              │
-//	  │ ── exec ───────────────────────────────────────────────────▶ │
+//	  │ ◀── ready ──────────── │                                     │
+//	  │  Start returns         │                                     │
+//	  │ ── exec ───────────────────────────────────────────────────▶│
 //	  │ ◀─────────────────────────── end of file at exec | failed ── │
-//	  │  Release returns              │                              │
-//	  │ ◀── exit ──────────────────── │ (reaped launch)
-//	  │                               │ kills what is left, ends
+//	  │  Release returns       │                                     │
+//	  │ ◀── exit ───────────── │ (reaped launch)
+//	  │                        │ kills what is left, ends
 //
-// init may send failed at any time before ready. End of file on init's socket,
-// seen by init, means that the caller is gone: init kills everything and ends.
+// init and the builder may send failed at any time before ready. End of file on init's
+// socket means that the caller is gone: whoever sees it ends, and everything with init.
 const (
 	msgSpec     = "spec"
 	msgTerminal = "terminal"
@@ -44,6 +47,7 @@ const (
 	msgConfine  = "confine"
 	msgReport   = "report"
 	msgExec     = "exec"
+	msgGuarded  = "guarded"
 	msgExit     = "exit"
 	msgFailed   = "failed"
 )
@@ -67,15 +71,19 @@ const maxSpec = 2*MaxArgBytes + 1<<20
 // Descriptors init is born with. The spec, a sealed memory file, and the mounts in the
 // order of the spec come in one packet; SCM_MAX_FD, 253, is more than MaxMounts.
 const (
-	fdControl = 3 // init's socket
+	fdControl = 3 // init's socket, the builder's too
 	fdLaunch  = 4 // launch's socket, handed on
 	fdExe     = 5 // what init is executed from
 )
 
-// The roles, as argv[0] of a re-execution. init has two lives: first it builds,
-// with capabilities; then it has executed itself again and keeps.
+// fdDoor is the builder's end of its socket to launch.
+const fdDoor = 4
+
+// The roles, as argv[0] of a re-execution. init has two lives: first it starts the
+// others, with capabilities; then it has executed itself again and keeps.
 const (
-	roleBuild  = "gloved: init (building)"
+	roleStart  = "gloved: init (starting)"
+	roleBuild  = "gloved: builder"
 	roleInit   = "gloved: init"
 	roleLaunch = "gloved: launch"
 )
@@ -108,20 +116,21 @@ const (
 	stepSpawn      = "spawn"
 	stepLaunch     = "launch"
 	stepHold       = "hold"
-	stepSpec       = "spec"
-	stepPlace      = "place"
 	stepPrivate    = "private"
-	stepSystem     = "system"
 	stepRoot       = "root"
 	stepSkeleton   = "skeleton"
-	stepProc       = "proc"
 	stepDev        = "dev"
+	stepProc       = "proc"
+	stepLoopback   = "loopback"
+	stepSpec       = "spec"
+	stepPlace      = "place"
+	stepSystem     = "system"
 	stepEtc        = "etc"
+	stepShm        = "shm"
 	stepMounts     = "mounts"
 	stepPivot      = "pivot"
 	stepSeal       = "seal"
 	stepHostname   = "hostname"
-	stepLoopback   = "loopback"
 	stepTerminal   = "terminal"
 	stepInit       = "init"
 	stepCgroupNS   = "cgroup_namespace"
@@ -140,9 +149,9 @@ const (
 // Steps lists the names of all set-up steps in the order they happen.
 func Steps() []string {
 	return []string{
-		stepConfig, stepExecutable, stepSpawn, stepLaunch, stepHold, stepSpec, stepPlace, stepPrivate, stepSystem, stepRoot, stepSkeleton, stepEtc,
-		stepDev, stepProc, stepMounts, stepPivot, stepSeal, stepHostname, stepLoopback, stepTerminal,
-		stepInit, stepCgroupNS, stepWorkDir, stepLimits, stepSignals,
+		stepConfig, stepExecutable, stepSpawn, stepLaunch, stepHold, stepPrivate, stepRoot, stepSkeleton,
+		stepDev, stepProc, stepLoopback, stepSpec, stepPlace, stepSystem, stepEtc, stepShm, stepMounts,
+		stepPivot, stepSeal, stepHostname, stepTerminal, stepInit, stepCgroupNS, stepWorkDir, stepLimits, stepSignals,
 		stepCaps, stepLandlock, stepFDs, stepFilter, stepProbe, stepReport, stepExec,
 	}
 }

@@ -24,8 +24,21 @@ const readOnlyRuntime = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.M
 // its own: a user namespace may not create device nodes.
 var deviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// gatherSystem clones what comes along, detached, while the host's tree can still
-// be seen. A path that is absent is skipped; one that cannot be cloned fails.
+// bringSystem takes along what the spec names of the host's system.
+func (b *builder) bringSystem() error {
+	if err := b.gatherSystem(); err != nil {
+		return err
+	}
+	for _, e := range b.system {
+		if err := b.attachEntry(e); err != nil {
+			return at(e.path, err)
+		}
+	}
+	return nil
+}
+
+// gatherSystem clones what comes along, detached. A path that is absent is skipped; one
+// that cannot be cloned fails.
 func (b *builder) gatherSystem() error {
 	for _, path := range b.spec.SystemPaths {
 		if covered(b.system, path) {
@@ -41,19 +54,6 @@ func (b *builder) gatherSystem() error {
 		if e != nil {
 			b.system = append(b.system, *e)
 		}
-	}
-	b.devices = make(map[string]int, len(deviceNames))
-	for _, name := range deviceNames {
-		fd, err := cloneTree(unix.AT_FDCWD, "/dev/"+name, unix.AT_SYMLINK_NOFOLLOW)
-		if err != nil {
-			return at("/dev/"+name, err)
-		}
-		// Read-only does not stop writing to a device; it stops changing the node.
-		attrs := uint64(unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC)
-		if err := setAttrs(fd, attrs, 0); err != nil {
-			return at("/dev/"+name, err)
-		}
-		b.devices[name] = fd
 	}
 	return nil
 }
@@ -124,19 +124,14 @@ func (b *builder) makeRoot() error {
 	return err
 }
 
-// attachSystem puts what was gathered into the new root.
-func (b *builder) attachSystem() error {
+// makeSkeleton makes the directories that every room has.
+func (b *builder) makeSkeleton() error {
 	for _, dir := range []string{"/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var/tmp", InsideHome} {
 		fd, err := b.target(dir, false)
 		if err != nil {
 			return at(dir, err)
 		}
 		unix.Close(fd)
-	}
-	for _, e := range b.system {
-		if err := b.attachEntry(e); err != nil {
-			return at(e.path, err)
-		}
 	}
 	return b.symlink("/run", "/var/run")
 }

@@ -92,7 +92,7 @@ func prepare(t Tenant, exe *os.File, k knobs) (*Room, error) {
 	s.until(time.Now().Add(DefaultSetupTimeout))
 	go func() {
 		defer close(r.up)
-		r.failure = s.hold(context.Background())
+		r.failure = s.inhabit(context.Background())
 	}()
 	return r, nil
 }
@@ -216,9 +216,6 @@ func (s *Session) setUp(ctx context.Context, c *Config, h Hooks) error {
 		return &StepError{Step: stepTerminal, Errno: syscall.EPROTO}
 	}
 	s.terminal = m.files[0]
-	if _, err := s.next(ctx, s.control, stepInit, msgReady); err != nil {
-		return err
-	}
 	if err := s.tell(ctx, stepReport, msgConfine); err != nil {
 		return err
 	}
@@ -226,7 +223,12 @@ func (s *Session) setUp(ctx context.Context, c *Config, h Hooks) error {
 	if err != nil {
 		return err
 	}
-	return s.accept(c, m)
+	if err := s.accept(c, m); err != nil {
+		return err
+	}
+	// By now the builder, and with it the last capability inside, is gone.
+	_, err = s.next(ctx, s.control, stepInit, msgReady)
+	return err
 }
 
 // describe tells init what the session is to be.
@@ -252,6 +254,15 @@ func (s *Session) describe(ctx context.Context, c *Config) error {
 		return waitError(ctx, stepSpec, err)
 	}
 	return nil
+}
+
+// inhabit waits until init and launch are what they should be.
+func (s *Session) inhabit(ctx context.Context) error {
+	if err := s.hold(ctx); err != nil {
+		return err
+	}
+	_, err := s.next(ctx, s.control, stepInit, msgGuarded)
+	return err
 }
 
 // hold learns launch's pid and pins it. The pid arrives with a packet, translated by

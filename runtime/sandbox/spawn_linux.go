@@ -55,6 +55,7 @@ func spawn(t Tenant, k knobs, files []*os.File) (*os.Process, *os.File, error) {
 	}
 	pidFD := -1
 	attr := &os.ProcAttr{
+		Dir:   "/",
 		Env:   RoleEnv(),
 		Files: append([]*os.File{null, null, stderr}, files...),
 		Sys: &syscall.SysProcAttr{
@@ -71,7 +72,7 @@ func spawn(t Tenant, k knobs, files []*os.File) (*os.Process, *os.File, error) {
 		},
 	}
 	var p *os.Process
-	onSpawner(func() { p, err = os.StartProcess(fdPath(fdExe), roleArgs(roleBuild, k), attr) })
+	onSpawner(func() { p, err = os.StartProcess(fdPath(fdExe), roleArgs(roleStart, k), attr) })
 	if err != nil {
 		return nil, nil, err
 	}
