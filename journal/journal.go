@@ -35,21 +35,22 @@ type Journal struct {
 	o    Options
 	f    File
 
-	mu       sync.Mutex
-	wake     *sync.Cond
-	queue    []*request
-	id       safefile.Identity // what fstat said after our last write
-	size     int64             // durable bytes
-	inflight int64             // bytes being written and not yet durable
-	flying   uint64            // records being written and not yet durable
-	head     Head              // durable
-	archive  *Archive          // what the first record commits to
-	held     held              // reserved and not yet used
-	failed   error             // poisoned: set once
-	closing  bool
-	appends  uint64
-	syncs    uint64
-	done     chan struct{} // the writer has ended
+	mu        sync.Mutex
+	wake      *sync.Cond
+	queue     []*request
+	id        safefile.Identity // what fstat said after our last write
+	size      int64             // durable bytes
+	inflight  int64             // bytes being written and not yet durable
+	allocated int64             // bytes that the file system has set aside for us
+	flying    uint64            // records being written and not yet durable
+	head      Head              // durable
+	archive   *Archive          // what the first record commits to
+	held      held              // reserved and not yet used
+	failed    error             // poisoned: set once
+	closing   bool
+	appends   uint64
+	syncs     uint64
+	done      chan struct{} // the writer has ended
 }
 
 // Stats are counters for an operator and for tests. Bytes and Records are

@@ -2,7 +2,10 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 )
 
 // held counts what reservations keep back.
@@ -47,22 +50,43 @@ func (j *Journal) Reserve(records int, bytes int64) (*Reservation, error) {
 	return &Reservation{j: j, left: want}, nil
 }
 
-// allocate asks the file system for blocks and takes note of the times that the
-// asking itself changed.
+// allocateAhead is how much more than is needed is asked for, so that the file
+// system is not asked at every append.
+const allocateAhead = 64 << 10
+
+// allocate asks the file system for blocks up to size and takes note of the times
+// that the asking itself changed. A disk that is full refuses new work here, before
+// anything is written: it neither poisons the journal nor takes what is reserved.
 func (j *Journal) allocate(size int64) error {
-	if size == 0 {
+	if size <= j.allocated {
 		return nil
 	}
-	if err := j.f.Allocate(size); err != nil {
+	got := size + allocateAhead
+	err := j.f.Allocate(got)
+	if noRoom(err) {
+		got = size
+		err = j.f.Allocate(got)
+	}
+	if err == nil {
+		j.allocated = got
+	} else if !noRoom(err) {
+		return j.poisonLocked(&Error{Code: CodeIO, Detail: "allocate", Err: err})
+	}
+	// Also a request that was refused changes the file's times, on ext4. During a
+	// commit it is the commit that takes note.
+	if j.inflight == 0 {
+		if err := j.settle(0); err != nil {
+			return j.poisonLocked(err)
+		}
+	}
+	if err != nil {
 		return &Error{Code: CodeCapacity, Detail: "the file system has no room", Err: err}
 	}
-	if j.inflight != 0 {
-		return nil // the commit under way will take note
-	}
-	if err := j.settle(0); err != nil {
-		return j.poisonLocked(err)
-	}
 	return nil
+}
+
+func noRoom(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG)
 }
 
 // fits reports whether want still has room when the file holds size bytes and
@@ -80,7 +104,7 @@ func (j *Journal) fits(want held, size int64, seq uint64) error {
 }
 
 // claim takes room for one record of n bytes, out of res first and out of the
-// open capacity for what that lacks.
+// open capacity and the file system's for what that lacks.
 func (j *Journal) claim(res *Reservation, n, size int64, seq uint64) error {
 	var own held
 	if res != nil {
@@ -91,7 +115,11 @@ func (j *Journal) claim(res *Reservation, n, size int64, seq uint64) error {
 	}
 	j.held.records -= own.records
 	j.held.bytes -= own.bytes
-	if err := j.fits(held{1, n}, size, seq); err != nil {
+	err := j.fits(held{1, n}, size, seq)
+	if err == nil {
+		err = j.allocate(size + n + j.held.bytes)
+	}
+	if err != nil {
 		j.held.records += own.records
 		j.held.bytes += own.bytes
 		return err

@@ -203,8 +203,13 @@ func (j *Journal) exchange(r *Rotation, next string) error {
 	if err := j.fits(held{}, r.size, r.head.Seq); err != nil {
 		return err
 	}
-	if err := r.f.Allocate(r.size + j.held.bytes); err != nil {
-		return &Error{Code: CodeCapacity, Detail: "the file system has no room", Err: err}
+	room := r.size + j.held.bytes
+	if err := r.f.Allocate(room); err != nil {
+		code := CodeIO
+		if noRoom(err) {
+			code = CodeCapacity
+		}
+		return &Error{Code: code, Detail: "allocate what is reserved", Err: err}
 	}
 	if err := j.o.FS.Exchange(j.path, next); err != nil {
 		if named, statErr := j.o.FS.Stat(j.path); statErr != nil || sameFile(j.id, named) != nil {
@@ -214,7 +219,7 @@ func (j *Journal) exchange(r *Rotation, next string) error {
 	}
 	old := j.f
 	ref := r.ref
-	j.f, j.size, j.head, j.archive = r.f, r.size, r.head, &ref
+	j.f, j.size, j.allocated, j.head, j.archive = r.f, r.size, room, r.head, &ref
 	id, err := identify(j.o.FS, j.f, j.path)
 	if err == nil {
 		j.id = id
