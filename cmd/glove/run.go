@@ -147,7 +147,7 @@ func checkRunArgs(command *cobra.Command, args []string) error {
 	}
 	failure := ui.Usage("there is no command to run")
 	failure.Next = "glove run -- COMMAND [ARG...]"
-	if dash != 0 && len(args) > 0 {
+	if dash != 0 && len(args) > 0 && args[0] != "" {
 		failure.Message = "the command comes after --, so that its options are not taken for glove's"
 		failure.Next = "glove run -- " + args[0] + " ..."
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -115,30 +113,6 @@ func (r *runner) status(end wire.SessionEndedParams, resource *receipt.Resource)
 		return 128 + end.Signal
 	}
 	return exitMemoryLimit // killed, by nobody we know: 128 + SIGKILL
-}
-
-// writeReceipt writes the whole envelope, as canonical JSON, for its owner only.
-func writeReceipt(path string, e *receipt.Envelope) error {
-	raw, err := strictjson.Canonical(e)
-	if err != nil {
-		return ui.Failf("receipt_unwritten", "%w", err)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".glove-receipt-*")
-	if err != nil {
-		return ui.Failf("receipt_unwritten", "--receipt: %w", err)
-	}
-	_, err = f.Write(append(raw, '\n'))
-	if closing := f.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first failure is the one to tell
-		return ui.Failf("receipt_unwritten", "--receipt: %w", err)
-	}
-	return nil
 }
 
 // runReport is the JSON form of the receipt line.

@@ -55,6 +55,11 @@ func (a *app) run(ctx context.Context, request *localrun.Request, flags *runFlag
 	if err := a.surroundings(request); err != nil {
 		return err
 	}
+	if flags.receipt != "" {
+		if err := checkReceipt(flags.receipt); err != nil {
+			return err
+		}
+	}
 	if err := a.enforceable(); err != nil {
 		return err
 	}

@@ -100,7 +100,8 @@ func (s Span) String() string {
 	case d == 0:
 		return "0s"
 	case d < 10*time.Second:
-		return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+		// Divided at once: Duration.Seconds adds two parts, and 1.64 comes out as another number.
+		return strconv.FormatFloat(float64(d)/float64(time.Second), 'f', -1, 64) + "s"
 	case d%time.Hour == 0:
 		return strconv.FormatInt(int64(d/time.Hour), 10) + "h"
 	case d%time.Minute == 0 && d < time.Hour:

@@ -39,7 +39,7 @@ func TestSpan(t *testing.T) {
 		}
 	}
 	for span, want := range map[time.Duration]string{0: "0s", time.Hour: "1h", 90 * time.Minute: "1h30m0s", 10 * time.Minute: "10m",
-		1230 * time.Millisecond: "1.23s", 90 * time.Second: "1m30s"} {
+		1230 * time.Millisecond: "1.23s", 1640 * time.Millisecond: "1.64s", 1140 * time.Millisecond: "1.14s", 90 * time.Second: "1m30s"} {
 		if got := Span(span).String(); got != want {
 			t.Errorf("%v prints as %s, want %s", span, got, want)
 		}
