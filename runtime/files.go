@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -10,5 +12,5 @@ import (
 // at counts as there.
 func HasFiles(root, id string) bool {
 	_, err := os.Lstat(filepath.Join(root, dirName(id)))
-	return !os.IsNotExist(err)
+	return !errors.Is(err, fs.ErrNotExist)
 }
