@@ -48,7 +48,6 @@ const (
 	NoteStale         = "note_stale"          // it names a gloved that no longer holds the directory
 	GroupOrphan       = "group_orphan"        // a control group with our tag of no session that could need it
 	GroupForeign      = "group_foreign"       // it has a session's name and another identity
-	GroupMissing      = "group_missing"       // of a session that runs
 	MountFound        = "mount_found"         // below the materialization root, where we mount nothing
 	LoopFound         = "loop_device_found"   // on a file of ours, of which we use none
 	ClaimForeign      = "claim_foreign"       // a claim on a host user that no session could take

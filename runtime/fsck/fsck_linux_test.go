@@ -2,6 +2,7 @@ package fsck
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"os"
 	"os/exec"
@@ -216,7 +217,7 @@ func (w *world) group(name string) *os.Process {
 	w.t.Cleanup(func() {
 		host, err := cgroup.Detect()
 		if err == nil {
-			_ = host.Sweep(w.t.Context(), name)
+			_ = host.Sweep(context.Background(), name)
 			_ = host.Close()
 		}
 	})
@@ -260,9 +261,11 @@ func TestForeignThingsAreLeft(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(root, runtime.DirName("open")), 0o755))       //nolint:gosec // not as we make them
 	must(t, os.WriteFile(filepath.Join(root, "a file of somebody"), nil, 0o600)) // no name of ours
 	must(t, os.WriteFile(w.path("run/gloved.sock"), nil, 0o600))
+	tag := strings.TrimPrefix(w.prefix(), "glove-session-")
+	another := "glove-session-" + tag[6:12] + tag[:6] + "-"
 	again := w.group(w.prefix() + "s1")                     // with another identity than s1 had
 	nobody := w.group(w.prefix() + strings.Repeat("x", 70)) // no session has such a name
-	other := w.group("glove-session-0123456789ab-other")    // another gloved's
+	other := w.group(another + "other")                     // another gloved.s
 	before := w.tree()
 	left := []string{DirectoryForeign, DirectoryForeign, DirectoryForeign, DirectoryForeign, SocketForeign, GroupForeign, GroupForeign}
 	w.check(left...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"gloved.dev/internal/ident"
@@ -14,7 +13,9 @@ import (
 )
 
 // groups compares the control groups that bear this root's tag with the sessions.
-// Those of another gloved bear another tag and are not looked at.
+// Those of another gloved bear another tag and are not looked at. That a live
+// session's group is gone is not looked for: its monitor counts by it, and ends the
+// session at once.
 func (k *check) groups(context.Context) error {
 	if k.root == nil || k.store == nil {
 		return nil
@@ -37,21 +38,7 @@ func (k *check) groups(context.Context) error {
 		}
 		k.group(name, strings.TrimPrefix(name, prefix), id, half)
 	}
-	for _, r := range k.records {
-		running := r.State == session.Running || r.State == session.Stopping
-		if name := runtime.PlaceOf(r).Group; running && k.lives[r.SessionID] && name != "" && !slices.Contains(names, name) && !k.reported(r.SessionID) {
-			if _, err := host.Lookup(name); errors.Is(err, cgroup.ErrNotFound) {
-				k.report(GroupMissing, r.SessionID, "it runs and its control group "+name+" is not there: its limits are not enforced",
-					"glove sessions stop "+r.SessionID, nil)
-			}
-		}
-	}
 	return nil
-}
-
-// reported tells whether a session has a finding already.
-func (k *check) reported(id string) bool {
-	return slices.ContainsFunc(k.found, func(f Finding) bool { return f.Subject == id })
 }
 
 // group judges one control group; half says that parts of it are gone.

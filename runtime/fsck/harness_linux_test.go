@@ -267,6 +267,7 @@ func (w *world) settled(id string) session.Record {
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	must(w.t, w.Settled(ctx, id))
+	w.monitorGone(filepath.Join(w.path("root"), runtime.DirName(id)))
 	rec, err := w.store.Get(id)
 	must(w.t, err)
 	return rec

@@ -164,14 +164,15 @@ func (k *check) listReceipts() error {
 
 // archived walks an archive of the receipts and returns the one before it.
 func (k *check) archived(a journal.Archive, note func(journal.Entry) error) (before *journal.Archive, err error) {
-	first, err := journal.PeekArchive(&k.view, k.Journal, a, 1)
+	archives := &view{sealed: true}
+	first, err := journal.PeekArchive(archives, k.Journal, a, 1)
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
 	if before, err = journal.Archived(first[0]); err != nil {
 		return nil, err
 	}
-	sealed, err := journal.OpenSealed(&k.view, k.Journal, a)
+	sealed, err := journal.OpenSealed(archives, k.Journal, a)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,9 @@ const (
 	// patience is how long what is about to go by itself (a monitor that undoes a
 	// start, a process that is dying) may take before it is a finding.
 	patience = 15 * time.Second
+	// answer is how long a monitor that lives and cannot be reached, as it is about
+	// to leave, may take to be gone.
+	answer = 5 * time.Second
 	// glance is how long a process whose group it has left may take to be gone.
 	glance = time.Second
 	pause  = 10 * time.Millisecond
@@ -101,7 +104,7 @@ func (k *check) active(ctx context.Context, r session.Record) error {
 	var client *monitor.Client
 	var status monitor.Status
 	var silence error
-	answered, err := until(ctx, patience, func() (bool, error) {
+	answered, err := until(ctx, answer, func() (bool, error) {
 		alive, err := held(filepath.Join(k.dir(r.SessionID), monitor.LockName))
 		if err != nil || !alive {
 			return true, err

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"gloved.dev/internal/safefile"
 	"gloved.dev/runtime/monitor"
 )
@@ -102,12 +104,19 @@ func (k *check) strayProcesses() (map[int]Finding, error) {
 				found[pid] = Finding{Code: ProcessStray, Detail: fmt.Sprintf("it runs as the session user %d, whom no monitor claims", p.uid),
 					Repair: "it is left alone: nothing on record says what it is; look at it and end it"}
 			}
-		case p.argv0 == monitor.RoleName && p.uid == uint64(os.Geteuid()) && p.parent == 1 && locks != nil && !locks[pid]: //nolint:gosec // never negative
+		case p.argv0 == monitor.RoleName && p.uid == uint64(os.Geteuid()) && adopted(p.parent) && locks != nil && !locks[pid]: //nolint:gosec // never negative
 			found[pid] = Finding{Code: SpareStray, Detail: "a monitor without a session whose gloved is gone",
 				Repair: "it is left alone: it holds nothing and goes by itself; if it is stopped, let it go on (kill -CONT), or end it"}
 		}
 	}
 	return found, nil
+}
+
+// adopted reports whether a parent is one that takes orphans in, and not a gloved
+// that is a container's first process.
+func adopted(parent int) bool {
+	comm, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(parent), "comm"))
+	return err == nil && (parent == 1 && !bytes.HasPrefix(comm, []byte("glove")) || string(comm) == "systemd\n")
 }
 
 // A process is what is looked at of one.
@@ -148,21 +157,45 @@ func readProcess(pid string) (p process, ok bool) {
 	return p, err == nil
 }
 
-// lockHolders are the processes that hold a whole-file lock: a monitor that has a
-// session holds that of its directory.
+// lockHolders are the processes that hold the whole of a file other than a claim
+// on a host user, which a spare has too: a monitor with a session holds the lock of
+// its directory. It is nil where that cannot be told.
 func lockHolders() map[int]bool {
 	raw, err := os.ReadFile("/proc/locks")
 	if err != nil {
 		return nil
 	}
+	claims := claimFiles()
 	holders := map[int]bool{}
 	for line := range strings.Lines(string(raw)) {
 		f := strings.Fields(line)
-		if len(f) > 4 && f[1] == "FLOCK" {
+		if len(f) > 5 && f[1] == "FLOCK" && !claims[f[5]] {
 			if pid, err := strconv.Atoi(f[4]); err == nil {
 				holders[pid] = true
 			}
 		}
 	}
 	return holders
+}
+
+// claimFiles names the files of the claims as /proc/locks does.
+func claimFiles() map[string]bool {
+	dir, err := os.Open(monitor.ClaimsDir)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	list, err := dir.ReadDir(-1)
+	if err != nil {
+		return nil
+	}
+	files := map[string]bool{}
+	for _, entry := range list {
+		var st unix.Stat_t
+		if unix.Lstat(filepath.Join(monitor.ClaimsDir, entry.Name()), &st) == nil {
+			dev := uint64(st.Dev) //nolint:unconvert // int32 on darwin
+			files[fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), st.Ino)] = true
+		}
+	}
+	return files
 }

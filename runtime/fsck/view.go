@@ -17,6 +17,7 @@ var errReadOnly = errors.New("the journal is only looked at")
 type view struct {
 	cut     map[string]int64 // where the records of a torn journal end
 	removed []string         // what opening the journals would remove
+	sealed  bool             // archives, which nobody writes: no lock
 }
 
 // Open opens a journal for reading. Its lock is taken, so that nobody writes
@@ -31,7 +32,10 @@ func (v *view) Open(path string) (journal.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := safefile.Handover(func() (*os.File, error) { return f, safefile.Flock(f) }); err != nil {
+	if !v.sealed {
+		_, err = safefile.Handover(func() (*os.File, error) { return f, safefile.Flock(f) })
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
