@@ -16,7 +16,7 @@
 // mechanism fails refuses (sandbox-unavailable); nothing ever runs bare.
 //
 // Its limits: processes started elsewhere are not in the room; a secret inside the canonical
-// workspace is readable; the environment's allow-list goes by names; nothing but the room's time bounds
-// processes, memory and disk. On macOS the profile of the
-// system's own mechanism is generated (Seatbelt), and this build does not run it.
+// workspace is readable; the environment's allow-list goes by names; memory is bounded where the user
+// may make control groups, and disk by the room's time alone. On macOS the profile of the system's
+// own mechanism is generated (Seatbelt), and this build does not run it.
 package room

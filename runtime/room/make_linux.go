@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -64,7 +65,10 @@ func makeRoom(in *os.File) (int, error) {
 			m.FD.Close()
 		}
 	}()
-	box, err := sandbox.Start(context.Background(), *c, sandbox.Hooks{})
+	if err := refuseSockets(); err != nil {
+		return 0, fault(CodeUnavailable, err, "the room cannot be kept from the sockets of others")
+	}
+	box, err := sandbox.Start(context.Background(), *c, sandbox.Hooks{Placed: fewProcesses(s.Processes)})
 	if err != nil {
 		return 0, startFault(err)
 	}
@@ -85,7 +89,7 @@ func startFault(err error) error {
 func (s *spec) config() (*sandbox.Config, error) {
 	c := &sandbox.Config{
 		Hostname: "room", Tenant: sandbox.Tenant{HostUID: s.UID, HostGID: s.GID, DropGroups: !s.Unprivileged},
-		Argv: s.Argv, Env: s.Env, WorkDir: s.Disposable, SystemPaths: append(sandbox.DefaultSystemPaths(), s.Bring...),
+		Argv: s.Argv, Env: s.Env, WorkDir: s.Disposable, SystemPaths: sandbox.DefaultSystemPaths(),
 	}
 	add := func(m sandbox.Mount, path string, readOnly bool) error {
 		f, _, err := pathwalk.Open(path)
@@ -106,7 +110,16 @@ func (s *spec) config() (*sandbox.Config, error) {
 	if err := add(sandbox.Mount{Name: "disposable", Target: s.Disposable, Exec: true}, s.Disposable, false); err != nil {
 		return c, fault(CodeWorkspace, err, "the disposable workspace cannot be shown")
 	}
-	visible := append([]string{s.Canonical, s.Disposable}, c.SystemPaths...)
+	for _, b := range s.Bring {
+		_, id, err := identify(b)
+		if err != nil {
+			return c, fault(CodeUnresolvable, err, "the command cannot be brought along")
+		}
+		if err := add(sandbox.Mount{Name: "command", Target: b, File: !id.IsDir(), Exec: true}, b, true); err != nil {
+			return c, fault(CodeUnresolvable, err, "the command cannot be brought along")
+		}
+	}
+	visible := slices.Concat([]string{s.Canonical, s.Disposable}, s.Bring, c.SystemPaths)
 	var covered []string
 	for _, d := range s.Denied {
 		if !within(d, visible) || within(d, covered) {

@@ -30,6 +30,9 @@ func Codes() []string {
 // DefaultTimeout ends a room whose operator named no other bound.
 const DefaultTimeout = 120 * time.Second
 
+// DefaultProcesses is how many tasks, threads included, a room may have at once.
+const DefaultProcesses = 1024
+
 // An Error is why a room did not run its command, or did not run it to its end.
 type Error struct {
 	Code    string
@@ -73,6 +76,11 @@ type Options struct {
 	Getenv func(string) string
 	// Timeout ends the room; zero means DefaultTimeout.
 	Timeout time.Duration
+	// Processes is how many tasks the room may have at once; zero means DefaultProcesses.
+	Processes uint32
+	// Memory bounds the room in bytes, where its user may make control groups; zero means three
+	// quarters of the machine's.
+	Memory uint64
 }
 
 // A Description is what a room is, before anything runs in it.
@@ -97,12 +105,12 @@ const Disposable = "<disposable>"
 // limits is what the room does not do, said in every description.
 func limits() []string {
 	return []string{
-		"inbound sockets are not denied by a rule; the room's network has loopback only",
+		"inbound sockets are not denied by a rule; the room has no network and no sockets but pairs",
 		"secrets inside the canonical workspace are readable",
 		"processes started outside the room are not covered",
 		"access lists are unproven (acl-unproven)",
 		"the environment is filtered by names",
-		"processes, memory and disk are bounded by the room's time alone",
+		"memory is bounded where the user may make control groups, and disk by the room's time alone",
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 func TestMain(m *testing.M) {
 	sandbox.Main()
 	Main()
+	if len(os.Args) == 3 && os.Args[1] == actArgument {
+		os.Exit(act(os.Args[2]))
+	}
 	os.Exit(m.Run())
 }
 

@@ -47,6 +47,7 @@ type spec struct {
 	NoFile       string   `json:"no_file"` // an empty, unreadable file and folder that cover what is denied
 	NoFolder     string   `json:"no_folder"`
 	Terminal     bool     `json:"terminal"`
+	Processes    uint32   `json:"processes"` // the most tasks at once
 }
 
 // A result is what the maker of the room says at its end.
@@ -90,7 +91,7 @@ func Run(ctx context.Context, o Options, argv []string, stdin, stdout, stderr *o
 	s.Terminal = term.IsTerminal(int(stdin.Fd()))
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
 	defer cancel()
-	return spawn(ctx, s, stdin, stdout, stderr)
+	return o.spawn(ctx, s, stdin, stdout, stderr)
 }
 
 var errTimeout = errors.New("the room's time is over")
@@ -112,7 +113,7 @@ func (o *Options) furnish(prog *program, argv []string) (s *spec, remove func(),
 	s = &spec{
 		Unprivileged: unix.Geteuid() != 0, UID: o.UID, GID: o.GID, Argv: append([]string{prog.path}, argv[1:]...),
 		Canonical: o.Canonical, Disposable: filepath.Join(base, "work"), Denied: o.denied(),
-		NoFile: filepath.Join(base, "denied"), NoFolder: filepath.Join(base, "denied.d"),
+		NoFile: filepath.Join(base, "denied"), NoFolder: filepath.Join(base, "denied.d"), Processes: o.processes(),
 	}
 	s.Env = environment(o.Getenv, s.Disposable)
 	if prog.bring != "" {
@@ -147,7 +148,7 @@ func (s *spec) makeFolders() error {
 }
 
 // spawn starts the maker of the room and waits for its end.
-func spawn(ctx context.Context, s *spec, stdin, stdout, stderr *os.File) (int, error) {
+func (o *Options) spawn(ctx context.Context, s *spec, stdin, stdout, stderr *os.File) (int, error) {
 	exe, err := sandbox.SealedExe()
 	if err != nil {
 		return 0, fault(CodeUnsupported, err, "the program cannot be sealed")
@@ -179,6 +180,13 @@ func spawn(ctx context.Context, s *spec, stdin, stdout, stderr *os.File) (int, e
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()
+	release, err := o.enclose(cmd.Process.Pid) // it waits for its spec
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return 0, fault(CodeUnavailable, err, "the room cannot be bounded")
+	}
+	defer release()
 	text, err := json.Marshal(s)
 	if err == nil {
 		_, err = specW.Write(text)
@@ -222,7 +230,12 @@ func rawTerminal(is bool, stdin *os.File) (restore func()) {
 	if err != nil {
 		return func() {}
 	}
-	return func() { _ = term.Restore(int(stdin.Fd()), old) }
+	return func() {
+		// What the room made the terminal say last (a report of its cursor, of its colours) is not typed
+		// into the shell that comes back.
+		_ = unix.IoctlSetInt(int(stdin.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+		_ = term.Restore(int(stdin.Fd()), old)
+	}
 }
 
 // killGrace is how long the relay of a dead room's last output may take.
