@@ -319,7 +319,15 @@ func syncDir(path string) error {
 
 // CreateOwner creates a new, empty owner file for reading and appending inside
 // an owner directory. The new name is durable when it returns.
-func CreateOwner(path string) (*os.File, error) {
+func CreateOwner(path string) (*os.File, error) { return create(path, (*os.File).Sync) }
+
+// CreatePassing is CreateOwner for a file that means nothing after a restart of the
+// machine, such as a lock: it does not wait for the disk.
+func CreatePassing(path string) (*os.File, error) {
+	return create(path, func(*os.File) error { return nil })
+}
+
+func create(path string, settle func(dir *os.File) error) (*os.File, error) {
 	fail := failer("create", path)
 	if !ident.AbsPath(path) {
 		return nil, fail(CodeNotAbsolute, nil)
@@ -333,7 +341,7 @@ func CreateOwner(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fail(openCode(err), err)
 	}
-	if err := dir.Sync(); err != nil {
+	if err := settle(dir); err != nil {
 		f.Close()
 		return nil, fail(CodeIO, err)
 	}
@@ -411,7 +419,7 @@ type Lock struct{ f *os.File }
 func LockFile(path string) (*Lock, error) {
 	f, _, err := OpenOwner(path, os.O_RDWR, 0)
 	if errors.Is(err, ErrNotFound) {
-		f, err = CreateOwner(path)
+		f, err = CreatePassing(path)
 		if errors.Is(err, &Error{Code: CodeExists}) { // lost the race to create it
 			f, _, err = OpenOwner(path, os.O_RDWR, 0)
 		}

@@ -51,12 +51,14 @@ func (s *session) wait() {
 // soon as there is room: until then the monitor stays, unless nobody could ever
 // find it.
 func (s *session) conclude(o *Outcome) {
+	released := make(chan []string, 1)
+	go func() { released <- s.res.release(s.log) }() // the kernel takes its time, and so does the disk
 	releaseReserve(s.spec.Dir)
 	saved := s.saveTranscript()
 	_ = s.at(crashpoint.EndTranscript)
 	written := s.saveOutcome(o)
 	_ = s.at(crashpoint.EndOutcome)
-	if left := s.res.release(s.log); len(left) > 0 {
+	if left := <-released; len(left) > 0 {
 		o.Quarantined = left
 		written = s.saveOutcome(o)
 	}
@@ -165,7 +167,7 @@ const (
 )
 
 func reserveOutcome(dir string) error {
-	f, err := safefile.CreateOwner(filepath.Join(dir, reserveName))
+	f, err := safefile.CreatePassing(filepath.Join(dir, reserveName))
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,15 @@ type base struct {
 	tenant sandbox.Tenant
 	room   *sandbox.Room
 	// err says why there is no user for the session.
-	err error
+	err    error
+	placed *placement
+}
+
+// A placement is launch on its way into the session's control group.
+type placement struct {
+	pid  int
+	done chan struct{}
+	err  error // set before done is closed
 }
 
 // lay begins to make a base.
@@ -63,9 +71,39 @@ func (b *base) begin() (*sandbox.Room, error) {
 	return sandbox.Prepare(b.tenant)
 }
 
+// place begins to move launch into the session's control group by add: on a v1 host the
+// kernel takes milliseconds, in which the rest of the session is prepared.
+func (b *base) place(add func(pid int) error) {
+	<-b.done
+	if b.room == nil {
+		return
+	}
+	p, err := b.room.Launch()
+	if err != nil {
+		return // Start will say so
+	}
+	b.placed = &placement{pid: p.PID, done: make(chan struct{})}
+	go func() {
+		defer close(b.placed.done)
+		b.placed.err = add(p.PID)
+	}()
+}
+
+// finishPlacing waits until launch, which is held, is in the control group.
+func (b *base) finishPlacing(launch sandbox.Process, add func(pid int) error) error {
+	if b.placed == nil || b.placed.pid != launch.PID {
+		return add(launch.PID)
+	}
+	<-b.placed.done
+	return b.placed.err
+}
+
 // close ends the processes that were not put to use.
 func (b *base) close() error {
 	<-b.done
+	if b.placed != nil {
+		<-b.placed.done
+	}
 	if b.room == nil {
 		return nil
 	}

@@ -194,7 +194,7 @@ func (b *boundedLog) Write(p []byte) (int, error) {
 // standard error it could have used.
 func openLog(dir string) (*slog.Logger, error) {
 	path := filepath.Join(dir, LogName)
-	f, err := safefile.CreateOwner(path)
+	f, err := safefile.CreatePassing(path)
 	if err != nil {
 		return nil, err
 	}

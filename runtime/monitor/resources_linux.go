@@ -167,8 +167,7 @@ func (r *resources) makeGroup(_ context.Context, spec *Spec, _ func(Progress)) e
 	if err := host.Close(); err != nil {
 		return err
 	}
-	// For the launch that follows, and only now: groups cannot be made meanwhile.
-	go cgroup.Hasten()
+	r.base.place(r.group.Add)
 	r.mechanisms = Mechanisms{CPUTime: m, Memory: m, PIDs: m, WallTime: "watchdog", Disk: "filesystem_quota", TerminalOutput: "byte_counter"}
 	return nil
 }

@@ -156,13 +156,12 @@ func (s *session) start(ctx context.Context) (Launched, error) {
 	s.mu.Lock()
 	s.wall, s.began = wall, unixMS()
 	s.mu.Unlock()
-	go cgroup.Hasten() // while init builds the room
 	room, err := s.base.begin()
 	if err != nil {
 		return Launched{}, setupFault(err)
 	}
 	box, err := room.Start(ctx, s.res.sandboxConfig(&s.spec), sandbox.Hooks{
-		Placed: func(p sandbox.Process) error { return s.res.group.Add(p.PID) },
+		Placed: func(p sandbox.Process) error { return s.base.finishPlacing(p, s.res.group.Add) },
 	})
 	if err != nil {
 		return Launched{}, setupFault(err)

@@ -107,6 +107,12 @@ func (r *Room) Gone() bool {
 	}
 }
 
+// Launch waits for the process that is going to be the harness.
+func (r *Room) Launch() (Process, error) {
+	<-r.up
+	return r.s.launch, r.failure
+}
+
 // Start makes the Room into a session; see the function Start. The Room is used up,
 // whatever comes of it.
 func (r *Room) Start(ctx context.Context, c Config, h Hooks) (*Session, error) {

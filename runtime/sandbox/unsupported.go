@@ -41,6 +41,9 @@ func Prepare(Tenant) (*Room, error) {
 	return nil, &StepError{Step: stepSpawn, Errno: syscall.ENOSYS, Detail: ErrUnsupported.Error()}
 }
 
+// Launch returns ErrUnsupported.
+func (r *Room) Launch() (Process, error) { return Process{}, ErrUnsupported }
+
 // Gone returns true.
 func (r *Room) Gone() bool { return true }
 

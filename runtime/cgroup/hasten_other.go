@@ -1,6 +1,0 @@
-//go:build !linux
-
-package cgroup
-
-// Hasten does nothing here.
-func Hasten() {}
