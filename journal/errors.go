@@ -20,6 +20,7 @@ const (
 	CodeCorruptTail = "corrupt_tail" // Shared: the last line is torn or does not verify
 	CodeRefused     = "refused"      // Shared: the schema refuses the record
 	CodeEmpty       = "empty"        // Rotate: there is no record to put away
+	CodeRotated     = "rotated"      // Follow: the journal goes on in a new file
 )
 
 // An Error is a refusal of the journal. Detail and Err are for the operator:

@@ -43,7 +43,8 @@ func callerError(err error) error {
 
 // Follow is Walk that goes on: it waits for new records until ctx ends (and then
 // returns nil), fn fails, a line does not verify, or the file was replaced or
-// became shorter (*Error with CodeChanged). A torn tail is not an error here: a
+// became shorter (*Error with CodeChanged; CodeRotated once all of a journal that
+// was rotated was handed on). A torn tail is not an error here: a
 // writer may still complete it.
 func Follow(ctx context.Context, path string, fn func(Entry) error) error {
 	return FollowSchema(ctx, path, nil, fn)
@@ -60,12 +61,16 @@ func FollowSchema(ctx context.Context, path string, schema func(Entry) string, f
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
-		if err := stillNamed(f, path, w.offset); err != nil {
-			return err
+		gone := stillNamed(f, path, w.offset)
+		if gone != nil && !errors.Is(gone, errReplaced) {
+			return gone
 		}
 		err := w.run(io.NewSectionReader(f, w.offset, 1<<62), fn)
 		if err != nil && !errors.Is(err, ErrTornTail) {
 			return callerError(err)
+		}
+		if gone != nil { // what is open was read to its end
+			return rotatedAway(path, w.head, gone)
 		}
 		select {
 		case <-ctx.Done():
@@ -75,6 +80,22 @@ func FollowSchema(ctx context.Context, path string, schema func(Entry) string, f
 	}
 }
 
+// rotatedAway says that the journal which ended with head was rotated, if the
+// file that replaced it says so too.
+func rotatedAway(path string, head Head, gone error) error {
+	f, err := openRead(path)
+	if err != nil {
+		return gone
+	}
+	defer f.Close()
+	if a, err := firstArchive(f); err == nil && a != nil && a.Head() == head {
+		return &Error{Code: CodeRotated, Detail: "everything up to here is in " + a.Name}
+	}
+	return gone
+}
+
+var errReplaced = errors.New("another file has the name")
+
 func stillNamed(f *os.File, path string, read int64) error {
 	open, err := f.Stat()
 	if err != nil {
@@ -82,8 +103,10 @@ func stillNamed(f *os.File, path string, read int64) error {
 	}
 	named, err := os.Stat(path)
 	switch {
-	case err != nil || !os.SameFile(open, named):
+	case err != nil:
 		return &Error{Code: CodeChanged, Detail: "the path no longer names the file that is followed", Err: err}
+	case !os.SameFile(open, named):
+		return &Error{Code: CodeChanged, Detail: "the path no longer names the file that is followed", Err: errReplaced}
 	case open.Size() < read:
 		return &Error{Code: CodeChanged, Detail: "the file became shorter than what was read"}
 	}

@@ -540,3 +540,22 @@ func TestRotationPoints(t *testing.T) {
 		}
 	}
 }
+
+// Follow hands on all of a journal that is rotated under it, and says what
+// happened.
+func TestFollowRotated(t *testing.T) {
+	path := filepath.Join(dir(t), "log.jsonl")
+	j := open(t, path, journal.Options{})
+	appendN(t, j, 2)
+	seen := 0
+	err := journal.Follow(t.Context(), path, func(journal.Entry) error {
+		if seen++; seen == 2 {
+			appendN(t, j, 3)
+			rotate(t, j, keepNothing)
+		}
+		return nil
+	})
+	if code(err) != journal.CodeRotated || seen != 5 || !strings.Contains(err.Error(), "log.jsonl.000001") {
+		t.Errorf("%d records, %v", seen, err)
+	}
+}

@@ -202,6 +202,10 @@ func (a *app) walkEnd(path string, err error) error {
 	case errors.As(err, &corrupt):
 		return &ui.Error{Code: "corrupt", Message: err.Error(), Exit: journal.ExitCorrupt, Next: "glove journal verify " + path}
 	}
+	var refused *journal.Error
+	if errors.As(err, &refused) && refused.Code == journal.CodeRotated {
+		return &ui.Error{Code: "rotated", Message: "the journal was rotated: " + refused.Detail, Next: "glove journal tail -f " + path}
+	}
 	return &ui.Error{Code: "unreadable", Message: err.Error(), Exit: journal.ExitUnreadable}
 }
 

@@ -34,8 +34,9 @@ type Journals struct {
 
 const (
 	// worthwhile is how much of a journal, in percent, may stay for an automatic
-	// rotation to be worth its while.
+	// rotation to be worth its while, and lastResort where it is nearly full.
 	worthwhile = 50
+	lastResort = 90
 	// retryAfter is how long gloved leaves a journal alone that it could not rotate.
 	retryAfter = time.Minute
 	// nearlyFull is the part of a journal, in percent, from which on health warns.
@@ -177,14 +178,16 @@ func (j *Journals) full(ctx context.Context) {
 	}
 	j.failed = time.Time{}
 	ctx = context.WithoutCancel(ctx) // the request may end, what it set off goes on
-	for _, one := range []struct {
-		due    bool
-		rotate func(context.Context, bool, int) wire.JournalRotation
-	}{
-		{fill(j.producer.Status().Journal) >= j.at, j.receipts},
-		{j.store != nil && fill(j.store.Stats()) >= j.at, j.sessions},
-	} {
-		if one.due && one.rotate(ctx, false, worthwhile).Failure != "" {
+	for n, rotate := range []func(context.Context, bool, int) wire.JournalRotation{j.receipts, j.sessions} {
+		stats := j.stats()
+		if n >= len(stats) || fill(stats[n]) < j.at {
+			continue
+		}
+		most := worthwhile
+		if fill(stats[n]) >= nearlyFull {
+			most = lastResort
+		}
+		if rotate(ctx, false, most).Failure != "" {
 			j.failed = now
 		}
 	}
