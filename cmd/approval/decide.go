@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"gloved.dev/cmd/internal/ui"
+	alog "gloved.dev/journal/approval"
 	"gloved.dev/runtime/gate"
 )
 
@@ -93,6 +95,24 @@ func (a *app) revokeCommand() *cobra.Command {
 	})
 }
 
+// decisionTries is how often a decision that another writer's record got in the way of is made again.
+const decisionTries = 8
+
+// decideAgain decides, and when another record came first decides again from the whole log as it then
+// is: the gate itself never repeats an append. What is decided stays the same, since a key is bound to
+// one payload; whether it still can be is judged anew each time.
+func decideAgain(ctx context.Context, decide func(*gate.Gate, context.Context, gate.Decision) (gate.Decided, error),
+	g *gate.Gate, in gate.Decision) (out gate.Decided, err error) {
+	for range decisionTries {
+		out, err = decide(g, ctx, in)
+		e, ok := errors.AsType[*gate.Error](err)
+		if !ok || e.Code != gate.CodeAppendFailed || e.Detail != alog.CodeHeadMoved {
+			break
+		}
+	}
+	return out, err
+}
+
 func (a *app) decideCommand(d decider) *cobra.Command {
 	p := &place{}
 	var as, note string
@@ -115,7 +135,7 @@ func (a *app) decideCommand(d decider) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, err := d.decide(g, command.Context(), gate.Decision{Actor: who, Key: key, Note: note, Channel: channel})
+			out, err := decideAgain(command.Context(), d.decide, g, gate.Decision{Actor: who, Key: key, Note: note, Channel: channel})
 			if err != nil {
 				return failure(err)
 			}

@@ -147,13 +147,12 @@ func (a *app) showDiff(before, after image) {
 	a.Outf("%s\n%s\n", styled(a.OutColor, ui.Bold, "--- ", before.label), styled(a.OutColor, ui.Bold, "+++ ", after.label))
 	old, oldWhole := splitLines(string(before.bytes))
 	now, nowWhole := splitLines(string(after.bytes))
-	// A missing final newline makes the last lines differ.
-	if oldWhole != nowWhole && len(old) > 0 && len(now) > 0 {
-		if !oldWhole {
-			old[len(old)-1] += noNewline
-		} else {
-			now[len(now)-1] += noNewline
-		}
+	// A missing final newline makes last lines differ, and is shown of a new file too.
+	if !oldWhole {
+		old[len(old)-1] += noNewline
+	}
+	if !nowWhole {
+		now[len(now)-1] += noNewline
 	}
 	styles := map[byte]ui.Style{' ': ui.Plain, '-': ui.Red, '+': ui.Green}
 	for _, h := range hunks(diffLines(old, now)) {
@@ -165,9 +164,6 @@ func (a *app) showDiff(before, after image) {
 				a.Outf("%s\n", ui.Paint(a.OutColor, ui.Dim, `\ No newline at end of file`))
 			}
 		}
-	}
-	if len(now) > 0 && !nowWhole && !oldWhole {
-		a.Outf("%s\n", ui.Paint(a.OutColor, ui.Dim, `\ No newline at end of file`))
 	}
 }
 

@@ -214,15 +214,15 @@ func (w *watch) pressDetail(key string) {
 }
 
 func (w *watch) pressConfirm(ctx context.Context, key string) {
-	decide, done := w.gate.Grant, "granted"
+	decide, done := (*gate.Gate).Grant, "granted"
 	if w.page == pageReject {
-		decide, done = w.gate.Reject, "rejected"
+		decide, done = (*gate.Gate).Reject, "rejected"
 	}
 	if key != "y" {
 		w.page, w.note = pageDetail, "nothing was decided"
 		return
 	}
-	out, err := decide(ctx, gate.Decision{Actor: w.who, Key: w.key, Channel: channel})
+	out, err := decideAgain(ctx, decide, w.gate, gate.Decision{Actor: w.who, Key: w.key, Channel: channel})
 	w.page = pageList
 	switch {
 	case err != nil:

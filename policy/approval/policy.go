@@ -40,8 +40,8 @@ func (a Autonomy) NeedsPerson() bool {
 // TokenDelivery says how an execution token reaches who spends it.
 type TokenDelivery string
 
-// Token deliveries. Sealed is read and understood, but this project's gate
-// prints a token once and seals none.
+// Token deliveries. This project's gate prints a token once and seals none: under a policy that wants
+// them sealed it grants no action that needs one.
 const (
 	DeliverManual TokenDelivery = "manual"
 	DeliverSealed TokenDelivery = "sealed"

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 
 	alog "gloved.dev/journal/approval"
 	policy "gloved.dev/policy/approval"
@@ -146,6 +147,11 @@ func (r *reading) Register(ctx context.Context, task Task, summary string) error
 		if t := v.Tasks[task.ID()]; t != nil {
 			return r.sameDeclaration(v, t, legs)
 		}
+		// A change that would only find the queue full is not even declared: nothing an agent repeats may
+		// make the log grow without a person.
+		if r.asks(legs) && v.BrokerQueueFull(r.actor, r.doc) {
+			return refuse(CodeRequestRefused, gate.CodeQueueFull, "%d changes wait for a person already", gate.MaxBrokerQuestions)
+		}
 		e := gate.Envelope{Origin: gate.Origin{App: taskApp, CreatedBy: r.actor}, State: "proposed"}
 		for _, leg := range legs {
 			e.Actions = append(e.Actions, gate.Declaration{Class: leg.Class, Key: leg.Key, Summary: summary,
@@ -156,6 +162,11 @@ func (r *reading) Register(ctx context.Context, task Task, summary string) error
 		}
 		return nil
 	})
+}
+
+// asks reports whether a leg needs a person.
+func (r *reading) asks(legs []Leg) bool {
+	return slices.ContainsFunc(legs, func(leg Leg) bool { return r.doc.Resolve(leg.Class, &irreversible).NeedsPerson() })
 }
 
 func (r *reading) sameDeclaration(v *gate.View, t *gate.Task, legs []Leg) error {

@@ -164,13 +164,24 @@ func (x *txn) move(i int) error {
 	return nil
 }
 
-// expect checks that what was moved is the file that was planned.
+// expect checks that what was moved is the file that was planned, with the content that the grant
+// was given for: whoever wrote into it after the last look under the lock does not lose that.
 func (x *txn) expect(d *os.File, name string, c *change) error {
-	id, err := (&dir{f: d}).stat(name)
+	from := &dir{f: d}
+	id, err := from.stat(name)
 	if err != nil {
 		return err
 	}
-	if id.Dev != c.ends[0].object.Dev || id.Ino != c.ends[0].object.Ino {
+	planned := c.ends[0]
+	if id.Dev != planned.object.Dev || id.Ino != planned.object.Ino || id.Nlink != 1 || id.Mode != planned.object.Mode ||
+		id.UID != planned.object.UID || id.Size != planned.object.Size {
+		return errChanged
+	}
+	f, err := from.read(name, id)
+	if err != nil {
+		return err
+	}
+	if f.sum != planned.Before.SHA256 {
 		return errChanged
 	}
 	return nil

@@ -165,6 +165,18 @@ func (g *Gate) checkBudgets(ctx context.Context, v *View, a *Action, r policy.Re
 	return &Error{Code: CodeBudgetExceeded, Message: "a budget of the policy is used up", Verdicts: verdicts, Seq: rec.Seq}
 }
 
+// BrokerQueueFull reports whether as many questions of actor's broker wait as may.
+func (v *View) BrokerQueueFull(actor string, d *policy.Document) bool {
+	n := 0
+	for _, key := range v.Order {
+		a := v.Actions[key]
+		if a.State() == StateRequested && a.Requested.Said.Execution == ExecBroker && a.Requested.Actor == actor && !v.Lapsed(a, d) {
+			n++
+		}
+	}
+	return n >= MaxBrokerQuestions
+}
+
 // checkQueue refuses a question when too many wait already, or too many were
 // put in the last hour.
 func (v *View) checkQueue(r policy.Resolution, d *policy.Document) error {

@@ -33,8 +33,8 @@ type Decided struct {
 // CodePolicyNotAttested, CodeActionNotRegistered, CodeNotRequested, CodeExpired
 // (after recording it), CodeRequestWithdrawn, CodeAlreadyDecided,
 // CodePolicyDrift (after withdrawing the question), CodeClassHumanOnly,
-// CodeActorNotApprover, CodeGrantClassless, CodePayloadStoreFailed,
-// CodeBudgetExceeded.
+// CodeActorNotApprover, CodeGrantClassless, CodeDeliveryUnsupported,
+// CodePayloadStoreFailed, CodeBudgetExceeded.
 func (g *Gate) Grant(ctx context.Context, in Decision) (Decided, error) {
 	v, d, a, err := g.deciding(ctx, in, true)
 	if err != nil {
@@ -78,6 +78,9 @@ func (g *Gate) mayGrant(ctx context.Context, v *View, d *policy.Document, a *Act
 		return humanOnly(a)
 	case r.Approvers != nil && !slices.Contains(r.Approvers, name):
 		return &Error{Code: CodeActorNotApprover, Message: fmt.Sprintf("the policy names who may grant %s: %v", a.Class, r.Approvers)}
+	}
+	if a.Requested.Said.Execution == "" && d.Policy != nil && d.Policy.TokenDelivery == policy.DeliverSealed {
+		return refuse(CodeDeliveryUnsupported, "the policy wants tokens sealed to who spends them, and this gate can only print one")
 	}
 	return g.checkBudgets(ctx, v, a, r, d, actor, alog.StageGrant)
 }

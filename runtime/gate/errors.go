@@ -34,6 +34,7 @@ const (
 	CodeActorInvalid          = "actor-invalid"
 	CodeActorNotHuman         = "actor-not-human"
 	CodeActorNotApprover      = "actor-not-approver"
+	CodeDeliveryUnsupported   = "delivery-unsupported"
 
 	CodeTokenRequired          = "token-required"
 	CodeTokenMismatch          = "token-mismatch"
@@ -64,7 +65,7 @@ func Codes() []string {
 		CodeRateLimited, CodePayloadHashRequired, CodePayloadMismatch, CodePayloadStoreFailed, CodeClassHumanOnly,
 		CodeLoopEscalated, CodeNotRequested, CodeAlreadyDecided, CodeNotGranted, CodeGrantClassless,
 		CodeRequestWithdrawn, CodeNotRequester, CodeExpired, CodeNotExpired, CodeActorInvalid, CodeActorNotHuman,
-		CodeActorNotApprover, CodeTokenRequired, CodeTokenMismatch, CodeTokenConsumed, CodeTokenExpired,
+		CodeActorNotApprover, CodeDeliveryUnsupported, CodeTokenRequired, CodeTokenMismatch, CodeTokenConsumed, CodeTokenExpired,
 		CodeTokenRevoked, CodeHarnessExecuted, CodeNotStarted, CodeAlreadyFinished, CodeExecutionDelegated,
 		CodeExecutionIndeterminate, CodeNotIndeterminate, CodeAlreadyReconciled, CodeNoteRequired, CodeReasonInvalid,
 		CodeLogUnreadable, CodeLogTornTail, CodeLogCorrupt, CodeAppendFailed,

@@ -165,7 +165,7 @@ func TestCodesAreFrozen(t *testing.T) {
 	want := "policy-not-attested policy-drift envelope-invalid task-already-registered action-not-registered duplicate-request " +
 		"already-executed budget-exceeded queue-full rate-limited payload-hash-required payload-mismatch payload-store-failed " +
 		"class-human-only loop-escalated not-requested already-decided not-granted grant-classless-request request-withdrawn " +
-		"not-requester expired not-expired actor-invalid actor-not-human actor-not-approver token-required token-mismatch " +
+		"not-requester expired not-expired actor-invalid actor-not-human actor-not-approver delivery-unsupported token-required token-mismatch " +
 		"token-consumed token-expired token-revoked harness-executed not-started already-finished execution-delegated " +
 		"execution-indeterminate not-indeterminate already-reconciled note-required reason-invalid log-unreadable log-torn-tail " +
 		"log-corrupt append-failed"

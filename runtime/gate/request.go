@@ -85,6 +85,9 @@ func (g *Gate) ask(ctx context.Context, v *View, d *policy.Document, a *Action, 
 	if a.Starts > 0 {
 		return alog.Record{}, refuse(CodeAlreadyExecuted, "the key was started before; a key is good for one start")
 	}
+	if q.Execution == ExecBroker && v.BrokerQueueFull(q.Actor, d) {
+		return alog.Record{}, &Error{Code: CodeQueueFull, Message: fmt.Sprintf("%d changes wait for a person already", MaxBrokerQuestions)}
+	}
 	if err := v.checkQueue(r, d); err != nil {
 		return alog.Record{}, err
 	}

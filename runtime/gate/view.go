@@ -32,6 +32,10 @@ const (
 // shorter bound.
 const BrokerTTL = 24 * time.Hour
 
+// MaxBrokerQuestions is how many questions of one broker may wait at once, whatever the policy allows:
+// each keeps a payload of up to MaxPayload, and a person has to be able to find the one that matters.
+const MaxBrokerQuestions = 64
+
 // LoopLimit is how many failures of a task, without a completion between them,
 // send it to a person.
 const LoopLimit = 3

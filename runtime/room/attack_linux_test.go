@@ -163,7 +163,6 @@ func TestReq119SocketsInTheWorkspace(t *testing.T) {
 	}
 }
 
-
 // TestBoundedProcesses starts more processes than the room may have.
 func TestBoundedProcesses(t *testing.T) {
 	o := options(t)

@@ -76,6 +76,9 @@ func placed(path string, o *Options) (*program, error) {
 var broad = []string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/mnt", "/opt", "/proc", "/root", "/run", "/srv",
 	"/sys", "/tmp", "/usr", "/var", "/var/tmp", "/Users"}
 
+// homes hold people's own files, beside what they installed there.
+var homes = []string{"/home", "/root", "/Users"}
+
 func (o *Options) showable(prefix string) bool {
 	if !ident.AbsPath(prefix) {
 		return false
@@ -86,6 +89,11 @@ func (o *Options) showable(prefix string) bool {
 	}
 	for _, k := range keep {
 		if ident.Overlap(prefix, k) {
+			return false
+		}
+	}
+	for _, h := range homes { // whoever's: with the caller's HOME alone, root's room would show a user's
+		if ident.Within(prefix, h) {
 			return false
 		}
 	}
