@@ -82,11 +82,37 @@ func (a *app) commands() []*cobra.Command {
 		grouped(groupCheck, a.statusCommand()),
 		grouped(groupCheck, a.policyCommand()),
 		grouped(groupCheck, a.logCommand()),
+		grouped(groupOther, a.completionCommand()),
 	}
 	for _, more := range extra {
 		all = append(all, more(a))
 	}
 	return all
+}
+
+// completionCommand prints completion scripts of the shells that can use one.
+func (a *app) completionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish|powershell",
+		Short: "Print a shell's completion script",
+		Long:  "Print a shell's completion script. It knows the commands and their flags.",
+		Example: "  echo 'source <(approval completion bash)' >> ~/.bashrc\n" +
+			"  approval completion fish > ~/.config/fish/completions/approval.fish",
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
+		RunE: func(command *cobra.Command, args []string) error {
+			root := command.Root()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(a.Out, true)
+			case "zsh":
+				return root.GenZshCompletion(a.Out)
+			case "fish":
+				return root.GenFishCompletion(a.Out, true)
+			}
+			return root.GenPowerShellCompletionWithDesc(a.Out)
+		},
+	}
 }
 
 func grouped(id string, command *cobra.Command) *cobra.Command {

@@ -101,9 +101,10 @@ func (a *app) refused(i *instance, err error) error {
 		}
 	}
 	if !i.json {
-		out := &ui.Error{Code: code, Message: err.Error(), Exit: exit, Err: err}
+		// The code is said once.
+		out := &ui.Error{Code: code, Message: strings.TrimPrefix(err.Error(), code+": "), Exit: exit, Err: err}
 		if isRefusal {
-			out.Message = refusal.Message
+			out.Message, out.Next = refusal.Message, codexNext(code, refusal.Detail)
 			if refusal.Detail != "" {
 				out.Detail = append(out.Detail, "detail: "+refusal.Detail)
 			}
@@ -116,11 +117,13 @@ func (a *app) refused(i *instance, err error) error {
 			if len(refusal.Pending) > 0 {
 				out.Next = "approval show KEY, then approval grant KEY (or reject), then the same command again"
 			}
+		} else {
+			out.Next = codexNext(code, "")
 		}
 		return out
 	}
 	if member == nil {
-		member = map[string]string{"code": code, "message": err.Error()}
+		member = map[string]string{"code": code, "message": strings.TrimPrefix(err.Error(), code+": ")}
 	}
 	line, merr := json.Marshal(map[string]any{"error": member}, json.Deterministic(true))
 	if merr != nil {

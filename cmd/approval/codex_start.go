@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"os/user"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -68,6 +69,10 @@ func (a *app) start(command *cobra.Command, i *instance, timeout time.Duration, 
 		if o.UID, o.GID, err = userIDs(m.Principals.Codex); err != nil {
 			return a.roomRefused(i, &room.Error{Code: room.CodeWorkspace, Message: "the system knows no user " + m.Principals.Codex, Err: err})
 		}
+		if o.UID == 0 {
+			return a.roomRefused(i, &room.Error{Code: room.CodeWorkspace,
+				Message: "you are root, and the manifest's principals.codex, whom the room would run as, is root too; name another user there, such as nobody"})
+		}
 	}
 	ctx, stop := signal.NotifyContext(command.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -100,9 +105,9 @@ func (a *app) roomRefused(i *instance, err error) error {
 	if !ok {
 		return a.refused(i, err)
 	}
-	out := &ui.Error{Code: e.Code, Message: e.Message, Exit: gate.ExitRefused, Err: err}
+	out := &ui.Error{Code: e.Code, Message: e.Message, Exit: gate.ExitRefused, Next: codexNext(e.Code, ""), Err: err}
 	if e.Err != nil {
-		out.Detail = append(out.Detail, e.Err.Error())
+		out.Detail = append(out.Detail, strings.TrimPrefix(e.Err.Error(), e.Code+": "))
 	}
 	return a.refusedAs(i, out)
 }

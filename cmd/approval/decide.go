@@ -36,9 +36,17 @@ func (a *app) queueCommand() *cobra.Command {
 				return a.JSON(map[string]any{"ok": true, "pending": pending})
 			}
 			a.showQueue(pending)
+			a.noLogYet(v, g)
 			return nil
 		},
 	})
+}
+
+// noLogYet says that the place has no log at all: the place may be the wrong one.
+func (a *app) noLogYet(v *gate.View, g *gate.Gate) {
+	if v.Head.Seq == 0 {
+		a.Outf("there is no log yet at %s; another place: --log FILE\n", ui.Printable(g.Log().Path()))
+	}
 }
 
 func (a *app) showQueue(pending []gate.Pending) {

@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -230,6 +231,9 @@ back. Paths are relative to the workspace and are not looked up.`,
 			for _, path := range args {
 				if strings.HasPrefix(path, "/") {
 					return ui.Usage("%s: paths are relative to the workspace", path)
+				}
+				if slices.Contains(strings.Split(path, "/"), "..") {
+					return ui.Usage("%s: a path with .. is not looked up, and no change may have one", path)
 				}
 				class := d.ClassOf(path)
 				r := d.Resolve(class.Class, &no)

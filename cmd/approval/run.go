@@ -53,7 +53,8 @@ The first time, --class declares the key (in the task --task, else one of the ke
 Where the policy asks a person, the question is put and the exit code is 5; once it is
 granted, run the same line with the --token that the grant printed.
 
-Otherwise the exit code is the command's own: 128 and the number for a signal, 127 when it
+The command is not confined: whoever grants it lets it reach the world as you can. Otherwise the
+exit code is the command's own: 128 and the number for a signal, 127 when it
 cannot be run. Variables that hold the gate's own secrets are not passed on.`,
 		Example: "  approval run deploy:42 --class deploy.site --as agent:ci -- ./deploy.sh production\n" +
 			"  approval run deploy:42 --token 5f0c… --as agent:ci -- ./deploy.sh production",
@@ -103,6 +104,11 @@ func (a *app) run(ctx context.Context, f *runFlags, key string, argv []string) e
 			return failure(err)
 		}
 		if err != nil || !answer.Proceed {
+			e, _ := errors.AsType[*gate.Error](err)
+			if e != nil && e.State == gate.StateGranted {
+				return &ui.Error{Code: gate.CodeTokenRequired, Message: key + " was granted, and needs the token that the grant printed",
+					Next: "the same line with --token TOKEN; a lost token can only be revoked (approval revoke " + key + ")", Exit: gate.ExitToken}
+			}
 			return failure(&gate.Error{Code: gate.CodeTokenRequired, Message: fmt.Sprintf("%s waits for a person: approval show %s", key, key)})
 		}
 	}

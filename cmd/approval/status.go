@@ -80,6 +80,7 @@ every key.`,
 					"head": v.Head, "keys": rows, "dangling": append([]string{}, dangling...), "indeterminate": append([]string{}, unknown...)})
 			}
 			a.showStatus(v, attested, rows)
+			a.noLogYet(v, g)
 			return nil
 		},
 	})

@@ -331,6 +331,9 @@ func readBounded(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer held.Close()
+	if !id.IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
 	parent, name := path[:strings.LastIndexByte(path, '/')], path[strings.LastIndexByte(path, '/')+1:]
 	if parent == "" {
 		parent = "/"

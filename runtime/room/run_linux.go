@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -202,7 +203,7 @@ func (o *Options) spawn(ctx context.Context, s *spec, stdin, stdout, stderr *os.
 		return 0, fault(CodeUnavailable, err, "the room ended without a word")
 	}
 	if r.Code != "" {
-		return 0, &Error{Code: r.Code, Message: r.Message}
+		return 0, &Error{Code: r.Code, Message: strings.TrimPrefix(r.Message, r.Code+": ")}
 	}
 	return r.Exit, nil
 }
