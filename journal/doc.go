@@ -31,7 +31,8 @@
 // A Journal is the one writer of a file, under an exclusive flock. A Head names
 // its last record. An Entry is one proven record. A Reservation is capacity set
 // aside for a record that must be writable later. A Verdict is what Verify says
-// of a whole log.
+// of a whole log. An Archive names a file that was sealed, a Rotation is the
+// sealing, and a Sealed reads one.
 //
 // # Torn or corrupt
 //
@@ -39,6 +40,18 @@
 // Anything else that does not verify is corruption (*CorruptError) and is never
 // cut by anything. Both refuse an Open; Repair cuts a torn tail when the owner
 // asks, and keeps the bytes beside the file.
+//
+// # Rotation
+//
+// A journal that nears its bounds is sealed into an archive beside it, NAME.000001
+// and on, and goes on in a new file under its own name. That begins at seq 1, so
+// that each file is a log by itself, with a record of this closed kind:
+//
+//	{"archive":{"bytes":…,"hash":…,"name":…,"records":…,"seq":…},"kind":"journal_archive","schema_version":1}
+//
+// It commits the new file to the old one, and that to the one before it; what its
+// owner carries forward follows. VerifyFile follows the commitments. Archives are
+// read-only from then on, and a journal opens without them.
 //
 // # Not for
 //

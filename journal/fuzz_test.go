@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -54,6 +55,9 @@ func recoverProperties(t *testing.T, data []byte) {
 		}
 		if jcsed, err := jcs.Transform(e.Canonical()); err != nil || !bytes.Equal(jcsed, e.Canonical()) {
 			t.Fatalf("not canonical: %s", e.Canonical())
+		}
+		if a, err := Archived(e); a != nil && (err != nil || !a.wellFormed() || strings.Contains(a.Name, "/")) {
+			t.Fatalf("archive %+v of %s", a, e.Line)
 		}
 		if body := e.Body(); !bytes.HasPrefix(body, []byte("{")) {
 			t.Fatalf("body %s", body)

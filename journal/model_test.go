@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"gloved.dev/journal"
@@ -20,6 +22,7 @@ type model struct {
 	heads   []journal.Head
 	kept    map[*journal.Reservation]int
 	next    int
+	rotated int // 1 once the file begins with an archive record, which counts
 }
 
 const modelRecords = 25
@@ -37,14 +40,14 @@ func (m *model) open(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(m.records, have); diff != "" {
+	if diff := cmp.Diff(m.records, have, cmpopts.EquateEmpty()); diff != "" {
 		t.Fatal(diff)
 	}
 	m.j, m.kept = j, map[*journal.Reservation]int{}
 }
 
 func (m *model) free() int {
-	n := modelRecords - len(m.records)
+	n := modelRecords - len(m.records) - m.rotated
 	for _, k := range m.kept {
 		n -= k
 	}
@@ -70,7 +73,7 @@ func (m *model) wrote(t *rapid.T, text string, e journal.Entry, err error, shoul
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Seq != uint64(len(m.records))+1 || e.Prev != m.head().Hash {
+	if e.Seq != uint64(len(m.records)+m.rotated)+1 || e.Prev != m.head().Hash {
 		t.Fatalf("record %d after %d", e.Seq, len(m.records))
 	}
 	m.records = append(m.records, text)
@@ -141,6 +144,39 @@ func TestModel(t *testing.T) {
 				}
 				m.open(t)
 			},
+			"rotate": func(t *rapid.T) {
+				keep := rapid.IntRange(0, len(m.records)).Draw(t, "keep")
+				before, n, carried := m.head(), 0, []journal.Head{}
+				a, err := m.j.Rotate(ctx, func(r *journal.Rotation) error {
+					return r.Walk(func(e journal.Entry) error {
+						if n++; n <= len(m.records)-keep {
+							return nil
+						}
+						moved, err := r.Put(jsontext.Value(e.Body()))
+						carried = append(carried, moved.Head())
+						return err
+					})
+				})
+				if len(m.heads) == 0 {
+					if !errors.Is(err, journal.ErrEmpty) {
+						t.Fatal(err)
+					}
+					return
+				}
+				if m.rotated == 0 && m.free() == 0 && keep == len(m.records) { // no room for the archive record
+					if !errors.Is(err, journal.ErrCapacity) && code(err) != journal.CodeCapacity {
+						t.Fatal(err)
+					}
+					return
+				}
+				if err != nil || a.Head() != before {
+					t.Fatalf("%+v, %v", a, err)
+				}
+				m.records, m.rotated = m.records[len(m.records)-keep:], 1
+				if m.heads = carried; len(carried) == 0 {
+					m.heads = append(m.heads, m.j.Head())
+				}
+			},
 			"tear": func(t *rapid.T) {
 				if err := m.j.Close(); err != nil {
 					t.Fatal(err)
@@ -164,7 +200,7 @@ func TestModel(t *testing.T) {
 				for _, n := range m.kept {
 					kept += n
 				}
-				if s := m.j.Stats(); int(s.Records) != len(m.records) || int(s.ReservedRecords) != kept {
+				if s := m.j.Stats(); int(s.Records) != len(m.records)+m.rotated || int(s.ReservedRecords) != kept {
 					t.Fatalf("%+v", s)
 				}
 			},

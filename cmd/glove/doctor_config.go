@@ -103,9 +103,11 @@ func checkJournal(code string, j journalStatus) host.Check {
 	}
 	// The verdict holds the error's text.
 	verdict, _ := journal.VerifyFile(path, journal.VerifyOptions{})
-	switch verdict.Status {
-	case journal.StatusClean:
-	case journal.StatusTorn:
+	switch {
+	case verdict.Status == journal.StatusClean:
+	case verdict.Reason == journal.ReasonArchiveMissing: // its owner may keep it elsewhere
+		return host.Check{Code: code, Status: host.Warning, Message: verdict.Message, Recovery: "put it back beside " + quote(path) + " to have it verified"}
+	case verdict.Status == journal.StatusTorn:
 		return host.Check{Code: code, Status: host.Warning, Message: verdict.Message, Recovery: "glove journal repair " + quote(path)}
 	default:
 		return host.Check{Code: code, Status: host.Failed, Message: verdict.Message, Recovery: "glove journal verify " + quote(path)}

@@ -96,7 +96,17 @@ type Snapshot struct {
 // log is a snapshot without records. Errors are of type *Error with
 // CodeLogUnreadable, CodeLogTornTail or CodeLogCorrupt: nobody decides by a log
 // that does not verify.
-func (l *Log) Read() (*Snapshot, error) {
+//
+// A tail that a writer is at work on, which its lock file tells, is waited for.
+func (l *Log) Read() (s *Snapshot, err error) {
+	settle(l.path, func() (torn bool) {
+		s, err = l.read()
+		return Code(err) == CodeLogTornTail
+	})
+	return s, err
+}
+
+func (l *Log) read() (*Snapshot, error) {
 	f, err := openLog(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Snapshot{}, nil
@@ -171,9 +181,12 @@ type VerifyOptions struct {
 
 // Verify proves the log at path by the rules of the format. It never writes,
 // locks or creates. Absent and empty logs are clean.
-func Verify(path string, o VerifyOptions) journal.Verdict {
-	// The verdict holds the error's text.
-	v, _ := journal.VerifyFile(path, verifyOptions(o))
+// A tail that a writer is at work on is waited for.
+func Verify(path string, o VerifyOptions) (v journal.Verdict) {
+	settle(path, func() (torn bool) {
+		v, _ = journal.VerifyFile(path, verifyOptions(o)) // the verdict holds the error's text
+		return v.Status == journal.StatusTorn
+	})
 	return v
 }
 

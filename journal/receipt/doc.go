@@ -34,6 +34,19 @@
 // exact prefix, and only such an anchor lets a torn tail be cut. Reservations are
 // refused until the controller has acknowledged the exact head once.
 //
+// # Rotation
+//
+// The chain does not end with a file. A rotated journal begins, after the record
+// that commits it to its archive, with a base: the anchor that its first envelope
+// follows, and
+//
+//	HMAC-SHA256(key, S("glove.receipt-journal-base") u8 1 S(key_id) u64 sequence S(head_hmac))
+//
+// which nobody makes without the key. Sequence numbers, HMACs and anchors run
+// through, so that a controller's verifier notices nothing; pages of what was
+// archived are read from the archives. Only what a controller has acknowledged is
+// archived.
+//
 // The package is not for deciding what a session did: it checks that a receipt is
 // complete and self-consistent, and signs it.
 package receipt

@@ -17,6 +17,10 @@
 // sessions and operations: a known key with the same operation and content
 // returns the record as it was then, with anything else idempotency_conflict.
 //
+// A store that is rotated keeps the sessions something may still happen to, whole,
+// and of every other one its id and the archive that its records are in: whatever
+// is asked of such a session is refused as archived, and the id is never free again.
+//
 // The store is not where plans are judged (the caller's callbacks do that, with
 // the clock the store gives them), it starts nothing, and it holds no receipts:
 // it only insists that a terminal receipt is durable before a session is exited.
