@@ -129,6 +129,7 @@ func (k *check) reportRotation(path string) {
 // listReceipts notes every receipt in the live journal and in the archives that
 // are at hand.
 func (k *check) listReceipts() error {
+	seen := map[uint64]bool{} // one that a rotation carried forward is in two files
 	note := func(e journal.Entry) error {
 		var b struct {
 			Envelope *struct {
@@ -140,7 +141,8 @@ func (k *check) listReceipts() error {
 		if err := json.Unmarshal(e.Body(), &b); err != nil {
 			return err
 		}
-		if v := b.Envelope; v != nil {
+		if v := b.Envelope; v != nil && !seen[v.Sequence] {
+			seen[v.Sequence] = true
 			k.bounds = append(k.bounds, bound{v.Sequence, v.SessionID, v.Kind})
 		}
 		return nil
