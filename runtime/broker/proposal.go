@@ -3,6 +3,7 @@ package broker
 import (
 	"encoding/base64"
 	"errors"
+	"strings"
 
 	"gloved.dev/internal/ident"
 	"gloved.dev/internal/strictjson"
@@ -134,7 +135,11 @@ func inputError(err error) *Refusal {
 		if e.Pointer != "" {
 			where = printable(e.Pointer)
 		}
-		return refuse(CodeInputInvalid, e.Code, "%s is not as the schema says: %s", where, printable(e.Detail)).because(err)
+		why := e.Detail
+		if why == "" {
+			why = strings.ReplaceAll(e.Code, "_", " ")
+		}
+		return refuse(CodeInputInvalid, e.Code, "%s is not as the schema says: %s", where, printable(why)).because(err)
 	}
 	return refuse(CodeInputInvalid, "", "%s cannot be read", where).because(err)
 }
