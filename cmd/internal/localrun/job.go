@@ -110,9 +110,13 @@ func (j *Job) Copied() (bytes, entries uint64) {
 }
 
 // environment is the session's: PATH, a terminal's kind, UTF-8, and what was asked for.
+// There is a terminal inside even where nobody looks at one; a program that pages its
+// output there would wait for a key.
 func (r *Request) environment(path []string) ([]string, error) {
 	env := map[string]string{"PATH": strings.Join(path, ":"), "LANG": "C.UTF-8", "TERM": "dumb"}
-	if r.Interactive {
+	if !r.Interactive {
+		env["PAGER"], env["GIT_PAGER"] = "cat", "cat"
+	} else {
 		env["TERM"] = "xterm-256color"
 		for _, name := range []string{"TERM", "COLORTERM"} {
 			if value, ok := r.Getenv(name); ok && ident.ArgString(value) && len(value) <= 64 {

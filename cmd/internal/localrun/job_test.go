@@ -175,7 +175,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("grants %q, want %q", seen, want)
 	}
 	env := j.Document.RuntimeTemplates[0].Launch.Environment
-	if !slices.Contains(env, "WANTED=value of WANTED") || !slices.IsSorted(env) || len(env) != 4 {
+	if !slices.Contains(env, "WANTED=value of WANTED") || !slices.IsSorted(env) || len(env) != 6 {
 		t.Errorf("environment %q", env)
 	}
 	if bytes, entries := j.Copied(); bytes != 6 || entries != 2 {

@@ -123,6 +123,10 @@ func (r *Request) mount(flag, spec, alias string, copied bool) (*Mount, error) {
 	if !given {
 		target = filepath.Clean(source)
 	}
+	if host == "/" {
+		return nil, ui.Fail("path_refused", flag+": the whole file system is never given to a session",
+			"name what the command needs of it")
+	}
 	m := &Mount{Alias: alias, Source: source, Host: host, Target: target, Copy: copied, Flag: flag}
 	return m, checkRestricted(m)
 }
