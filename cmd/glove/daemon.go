@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	osuser "os/user"
 	"path/filepath"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -183,31 +185,59 @@ func (a *app) serviceProgram(given string, user bool) (string, error) {
 	if err != nil {
 		return "", ui.Failf("gloved_not_found", "%w", err)
 	}
-	owner := uint32(0)
+	who := owner{group: noGroup}
 	if user {
-		owner = uint32(os.Geteuid()) //nolint:gosec // never negative on Unix
+		who = owner{uid: uint32(os.Geteuid()), group: privateGroup()} //nolint:gosec // never negative on Unix
 	}
 	for _, start := range []string{path, real} {
-		if err := trusted(start, owner); err != nil {
+		if err := who.trusts(start); err != nil {
 			return "", ui.Fail("gloved_untrusted", err.Error(), "install gloved where only its user and root can write, such as /usr/local/bin")
 		}
 	}
 	return path, nil
 }
 
-// trusted checks that nobody but owner and root can change path or what leads to it. A
+// An owner is a service's user, and the group that has no other member.
+type owner struct{ uid, group uint32 }
+
+// noGroup is no group's number.
+const noGroup = ^uint32(0)
+
+// privateGroup is the user's own group where each user has one of the same name, as most
+// distributions have it: there files are writable for the group by default.
+func privateGroup() uint32 {
+	me, err := osuser.Current()
+	if err != nil {
+		return noGroup
+	}
+	group, err := osuser.LookupGroupId(me.Gid)
+	if err != nil || group.Name != me.Username {
+		return noGroup
+	}
+	gid, err := strconv.ParseUint(group.Gid, 10, 32)
+	if err != nil || gid == 0 {
+		return noGroup
+	}
+	return uint32(gid)
+}
+
+// trusts checks that nobody but the owner and root can change path or what leads to it. A
 // directory that all may write in will do if it is sticky: an entry of ours stays ours.
-func trusted(path string, owner uint32) error {
+func (o owner) trusts(path string) error {
 	for at := path; ; at = filepath.Dir(at) {
 		var st unix.Stat_t
 		if err := unix.Stat(at, &st); err != nil {
 			return &os.PathError{Op: "stat", Path: at, Err: err}
 		}
-		if st.Uid != owner && st.Uid != 0 {
+		if st.Uid != o.uid && st.Uid != 0 {
 			return fmt.Errorf("%s belongs to user %d, who could change what the service runs", at, st.Uid)
 		}
+		writers := st.Mode & 0o022
+		if st.Gid == o.group {
+			writers &^= 0o020
+		}
 		sticky := st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_ISVTX != 0
-		if st.Mode&0o022 != 0 && !sticky {
+		if writers != 0 && !sticky {
 			return fmt.Errorf("%s can be written by others than its owner (mode %04o)", at, st.Mode&0o7777)
 		}
 		if at == "/" {
