@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -23,10 +24,38 @@ func (i *instance) inside(text string) result {
 	return i.codex("", "start", "--timeout", "20s", "--", "sh", "-c", i.script(text))
 }
 
-// outside runs the same script without it.
+// nobody is who rooms run as that root starts: the manifest's principals.codex.
+const nobody = 65534
+
+// loosen gives the whole instance to the room's user, so that no owner and no mode denies what the
+// room is to deny.
+func (i *instance) loosen() *instance {
+	i.t.Helper()
+	i.must(filepath.WalkDir(i.dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && os.Geteuid() == 0 {
+			err = os.Lchown(path, nobody, nobody)
+		}
+		if err == nil {
+			mode := os.FileMode(0o666)
+			if info, ierr := d.Info(); d.IsDir() || ierr == nil && info.Mode()&0o111 != 0 {
+				mode = 0o777
+			}
+			err = os.Chmod(path, mode)
+		}
+		return err
+	}))
+	return i
+}
+
+// outside runs the same script without the room, as the user that the room has.
 func (i *instance) outside(text string) result {
 	i.t.Helper()
-	out, err := exec.Command("sh", "-c", i.script(text)).CombinedOutput()
+	cmd := exec.Command("sh", "-c", i.script(text))
+	cmd.Dir = i.dir
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	out, err := cmd.CombinedOutput()
 	exit := 0
 	if err != nil {
 		exit = 1
@@ -56,10 +85,10 @@ func acts() map[string]string {
 func TestReq110To115And128Denied(t *testing.T) {
 	for name, act := range acts() {
 		t.Run(name, func(t *testing.T) {
-			if r := newInstance(t).outside(act); r.exit != 0 {
+			if r := newInstance(t).loosen().outside(act); r.exit != 0 {
 				t.Fatalf("the act does not work outside: %s", r.out)
 			}
-			i := newInstance(t)
+			i := newInstance(t).loosen()
 			if r := i.inside("true"); r.exit != 0 {
 				t.Fatalf("the room does not work: %+v", r)
 			}
@@ -75,7 +104,7 @@ func TestReq110To115And128Denied(t *testing.T) {
 
 // TestReq120Descendants repeats acts from processes that got away from the first one.
 func TestReq120Descendants(t *testing.T) {
-	i := newInstance(t)
+	i := newInstance(t).loosen()
 	for name, wrap := range map[string]string{
 		"grandchild":  `sh -c 'sh -c "echo x > $WS/new"'`,
 		"setsid":      `setsid -w sh -c 'echo x > $WS/new'`,
@@ -84,6 +113,10 @@ func TestReq120Descendants(t *testing.T) {
 	} {
 		if r := i.inside("export WS\n" + wrap); r.exit == 0 {
 			t.Errorf("%s: %+v", name, r)
+		}
+		other := newInstance(t).loosen()
+		if r := other.outside("export WS TMPDIR=" + other.dir + "\n" + wrap); r.exit != 0 {
+			t.Errorf("%s does not work outside: %+v", name, r)
 		}
 	}
 	if _, err := os.Stat(i.ws + "/new"); err == nil {

@@ -106,6 +106,7 @@ func TestOtherLanguageDrivesServe(t *testing.T) {
 // TestReq103And108ClientGoesAway closes the client's end while a call is on its way. Every line of
 // standard output is JSON-RPC, and no lock stays without a journal.
 func TestReq103And108ClientGoesAway(t *testing.T) {
+	ran := 0
 	for round := range 10 {
 		i := newInstance(t)
 		cmd := i.serveCommand()
@@ -122,6 +123,9 @@ func TestReq103And108ClientGoesAway(t *testing.T) {
 		}
 		_, err = in.Write([]byte(frames))
 		i.must(err)
+		if round >= 5 { // in the middle of its work
+			i.awaitStart()
+		}
 		i.must(in.Close())
 		if err := cmd.Wait(); err != nil {
 			t.Fatal(err)
@@ -141,6 +145,22 @@ func TestReq103And108ClientGoesAway(t *testing.T) {
 		i.must(err)
 		if a, b := strings.Count(string(log), "execution.started"), strings.Count(string(log), "execution.completed"); a != b || round == 0 && a != 0 {
 			t.Fatalf("%d started, %d completed", a, b)
+		} else {
+			ran += a
 		}
 	}
+	if ran < 5 {
+		t.Fatalf("only %d calls were at work when their client went", ran)
+	}
+}
+
+// awaitStart waits until an execution has started.
+func (i *instance) awaitStart() {
+	i.t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(time.Millisecond) {
+		if log, err := os.ReadFile(i.log); err == nil && bytes.Contains(log, []byte("execution.started")) {
+			return
+		}
+	}
+	i.t.Fatal("nothing has started within a minute")
 }

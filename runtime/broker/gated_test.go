@@ -369,8 +369,19 @@ func TestReq099To101Reconcile(t *testing.T) {
 	if len(g.left()) != 0 {
 		t.Fatalf("left %v", g.left())
 	}
-	// The very same state by hand: its key is spent for ever.
+	// Its key is spent for ever, and the payload has no further attempt.
 	started := g.events()[alog.ExecutionStarted]
+	reading, err := g.b.opt.Gate.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := reading.History(Task{Instance: "test", PayloadHash: a.PayloadHash, Classes: []string{a.Class}})
+	if err != nil || h.Spent != SpentIndeterminate {
+		t.Fatalf("%+v %v", h, err)
+	}
+	if _, err := g.real.Start(t.Context(), gate.Start{Actor: "agent:codex-test", Key: key, PayloadHash: a.PayloadHash, Execution: gate.ExecBroker}); err == nil {
+		t.Fatal("the key started again")
+	}
 	r := g.apply(ops...)
 	if r == nil || g.events()[alog.ExecutionStarted] != started {
 		t.Fatalf("started again: %v", r)

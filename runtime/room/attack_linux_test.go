@@ -88,7 +88,7 @@ func touch(mebibytes string) error {
 }
 
 // both does an act outside and in the room.
-func both(t *testing.T, o Options, text string) (outside error, insideExit int, insideOut string) {
+func both(t *testing.T, o Options, text string) (insideExit int, insideOut string, outside error) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -96,7 +96,7 @@ func both(t *testing.T, o Options, text string) (outside error, insideExit int, 
 	}
 	outside = exec.Command(exe, actArgument, text).Run()
 	insideExit, insideOut = insideArgv(t, o, exe, actArgument, text)
-	return outside, insideExit, insideOut
+	return insideExit, insideOut, outside
 }
 
 func insideArgv(t *testing.T, o Options, argv ...string) (int, string) {
@@ -149,7 +149,7 @@ func TestReq119SocketsInTheWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, what := range acts {
-			outside, exit, out := both(t, o, what+":"+path)
+			exit, out, outside := both(t, o, what+":"+path)
 			if outside != nil {
 				t.Errorf("%s does not work outside: %v", what, outside)
 			}
@@ -158,7 +158,7 @@ func TestReq119SocketsInTheWorkspace(t *testing.T) {
 			}
 		}
 	}
-	if _, exit, out := both(t, o, "pair"); exit != 0 {
+	if exit, out, _ := both(t, o, "pair"); exit != 0 {
 		t.Errorf("a connected pair does not work inside: %s", out)
 	}
 }
@@ -189,7 +189,7 @@ func TestBoundedMemory(t *testing.T) {
 	if exit, out := insideArgv(t, o, mustExecutable(t), actArgument, "touch:32"); exit != 0 {
 		t.Fatalf("what fits does not work: exit %d, %s", exit, out)
 	}
-	outside, exit, out := both(t, o, "touch:512")
+	exit, out, outside := both(t, o, "touch:512")
 	if outside != nil {
 		t.Fatalf("it does not work outside: %v", outside)
 	}
