@@ -620,3 +620,72 @@ func TestArchiveRecord(t *testing.T) {
 		}
 	}
 }
+
+// While a journal is rotated, and after, it has one writer: another process finds
+// it locked and removes nothing.
+func TestRotationKeepsTheLock(t *testing.T) {
+	path := filepath.Join(dir(t), "log.jsonl")
+	j := open(t, path, journal.Options{})
+	appendN(t, j, 2)
+	locked := func() {
+		t.Helper()
+		if _, err := journal.Open(path, journal.Options{}, nil); code(err) != journal.CodeLocked {
+			t.Errorf("a second writer: %v", err)
+		}
+	}
+	rotate(t, j, func(*journal.Rotation) error {
+		locked()
+		if made, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); err != nil || len(made) != 1 {
+			t.Errorf("the new file is %v, %v", made, err)
+		}
+		return nil
+	})
+	locked()
+	appendN(t, j, 1)
+	// What carry refuses is not done.
+	refused := errors.New("no")
+	if _, err := j.Rotate(context.Background(), func(*journal.Rotation) error { return refused }); !errors.Is(err, refused) || j.Archive().Number() != 1 {
+		t.Errorf("%v, %+v", err, j.Archive())
+	}
+	appendN(t, j, 1)
+	must(t, j.Close())
+	if _, err := j.Rotate(context.Background(), keepNothing); !errors.Is(err, journal.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// What happens to the journal behind our back while it is rotated ends the
+// rotation, and nobody else's bytes are moved or lost.
+func TestChangedWhileRotating(t *testing.T) {
+	for what, change := range map[string]func(path string) error{
+		"replaced": func(path string) error {
+			return errors.Join(os.Rename(path, path+".mine"), os.WriteFile(path, []byte("theirs"), 0o600))
+		},
+		"removed": os.Remove,
+		"longer": func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString("theirs")
+			return errors.Join(err, f.Close())
+		},
+		"linked":      func(path string) error { return os.Link(path, path+".mine") },
+		"open to all": func(path string) error { return os.Chmod(path, 0o644) }, //nolint:gosec // that is the attack
+	} {
+		path := filepath.Join(dir(t), "log.jsonl")
+		j := open(t, path, journal.Options{})
+		appendN(t, j, 2)
+		_, err := j.Rotate(context.Background(), func(*journal.Rotation) error { return change(path) })
+		if code(err) != journal.CodePoisoned || j.Archive() != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := j.Append(context.Background(), body{"x", 1}); code(err) != journal.CodePoisoned {
+			t.Errorf("%s: it goes on: %v", what, err)
+		}
+		if text, _ := os.ReadFile(path); what != "removed" && (what == "replaced") != (string(text) == "theirs") {
+			t.Errorf("%s: the path holds %q", what, text)
+		}
+		j.Close()
+	}
+}

@@ -2,9 +2,11 @@ package session_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -218,5 +220,42 @@ func TestForgedNames(t *testing.T) {
 	}
 	if strings.Count(string(raw), `"f1"`) != 1 {
 		t.Errorf("the archived session is named %d times", strings.Count(string(raw), `"f1"`))
+	}
+}
+
+// More sessions than one record names are named by several.
+func TestManyNames(t *testing.T) {
+	r := newRig(t, session.Options{})
+	r.to("first", session.Created)
+	var create map[string]any
+	if err := journal.Walk(r.path, func(e journal.Entry) error { return unmarshal(e.Body(), &create) }); err != nil {
+		t.Fatal(err)
+	}
+	r.s.Close()
+	j, err := journal.Open(r.path, journal.Options{Clock: r.clock}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const more = 4096 // and the first: one past what a record names
+	var wg sync.WaitGroup
+	for n := range more {
+		id := fmt.Sprintf("%064d", n) // the longest there is
+		wg.Go(func() {
+			if _, err := j.Append(ctx, with(with(create, "session_id", id), "idempotency_key", id)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	j.Close()
+	r.open()
+	r.clock.Advance(72 * time.Hour)
+	if out := r.rotate(session.RotateOptions{}); out.Sessions != more+1 || out.KeptRecords != 3 {
+		t.Errorf("%+v", out)
+	}
+	r.reopen()
+	for _, id := range []string{"first", fmt.Sprintf("%064d", 0), fmt.Sprintf("%064d", more-1)} {
+		_, err := r.s.Get(id)
+		r.gone(id, filepath.Base(r.path)+".000001", err)
 	}
 }

@@ -34,7 +34,7 @@ func newRotating(t *testing.T, at int, bounds session.Options) *rotating {
 	_, config := files(t)
 	fake := clock.NewFake(time.Unix(1_700_000_000, 0))
 	config.Clock = fake
-	producer, err := receipt.New(receipt.Options{KeyPath: config.AuditKey, JournalPath: config.Journal, Clock: fake})
+	producer, err := receipt.New(receipt.Options{KeyPath: config.AuditKey, JournalPath: config.Journal, Clock: fake, MaxBytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +151,58 @@ func TestFailedRotation(t *testing.T) {
 	}
 	if err := r.create(); err != nil || r.store.Archive() == nil || r.health() != "" {
 		t.Errorf("create %v, archive %v, health %q", err, r.store.Archive(), r.health())
+	}
+}
+
+// Receipts are put away once they are acknowledged, and not before; the chain goes
+// on for a controller that pages it from its start.
+func TestAutomaticRotationOfReceipts(t *testing.T) {
+	r := newRotating(t, 75, session.Options{})
+	at := receipt.Genesis(r.producer.KeyID())
+	if _, err := r.producer.Page(t.Context(), at, 1); err != nil {
+		t.Fatal(err)
+	}
+	committed := 0
+	for range 6 {
+		for fill(r.producer.Status().Journal) < 75 {
+			committed++
+			if _, err := r.producer.CommitChangeApply(t.Context(), fmt.Sprint("s", committed), strings.Repeat("a", 64), []byte(`{"applied":true}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := r.producer.Archive()
+		r.full(t.Context())
+		if r.producer.Archive() != before {
+			t.Error("receipts that nobody acknowledged were put away")
+		}
+		at = r.producer.Status().Head
+		if err := r.producer.Acknowledge(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+		r.full(t.Context())
+		if after := r.producer.Archive(); after == nil || before != nil && after.Number() != before.Number()+1 {
+			t.Errorf("archives %+v, then %+v", before, after)
+		}
+	}
+	n := 0
+	for anchor := receipt.Genesis(at.KeyID); ; {
+		page, err := r.producer.Page(t.Context(), anchor, 15)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range page.Envelopes {
+			n++
+			if v.PreviousHMAC != anchor.HeadHMAC || v.Sequence != uint64(n) {
+				t.Fatalf("receipt %d does not follow", v.Sequence)
+			}
+			anchor.Sequence, anchor.HeadHMAC = v.Sequence, v.ThisHMAC
+		}
+		if !page.HasMore {
+			break
+		}
+	}
+	if uint64(n) != at.Sequence || n != committed {
+		t.Errorf("%d receipts were paged of %d, the head is %d", n, committed, at.Sequence)
 	}
 }
 
