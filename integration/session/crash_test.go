@@ -265,12 +265,9 @@ func TestManyConnections(t *testing.T) {
 	s.trust(c)
 	_, err := c.WriteStdin(s.ctx(10*time.Second), "s-1", []byte("x\n"))
 	must(t, err)
-	if out, _ := s.until(c, "s-1", 4, ""); !strings.HasSuffix(out, "got x\r\n") {
-		t.Errorf("read %q", out)
-	}
-	rec, err := c.StopSession(s.ctx(20*time.Second), "stop", "s-1")
-	if err != nil || rec.State != "exited" || *rec.ExitCode != 0 {
-		t.Errorf("the end is %+v, %v", rec, err)
+	s.until(c, "s-1", 4, "got x\r\n")
+	if rec := s.exited(c, "s-1"); rec.ExitCode == nil || *rec.ExitCode != 0 {
+		t.Errorf("the end is %+v", rec)
 	}
 	s.left(c, "s-1")
 }

@@ -18,6 +18,7 @@ type doc struct {
 	Prev    *string  `json:"prev"`
 	Opt     *inner   `json:"opt,omitempty"`
 	List    []string `json:"list,omitempty"`
+	Bytes   []byte   `json:"bytes,omitempty"`
 }
 
 func TestDecode(t *testing.T) {
@@ -44,6 +45,10 @@ func TestDecode(t *testing.T) {
 		{"null for number", `{"version":null,"items":[],"prev":null}`, CodeNull, "/version"},
 		{"null for optional", `{"version":1,"items":[],"prev":null,"opt":null}`, CodeNull, "/opt"},
 		{"null for array", `{"version":1,"items":null,"prev":null}`, CodeNull, "/items"},
+		{"bytes", `{"version":1,"items":[],"prev":null,"bytes":"YQ=="}`, "", ""},
+		{"bytes with stray bits", `{"version":1,"items":[],"prev":null,"bytes":"YR=="}`, CodeType, "/bytes"},
+		{"bytes unpadded", `{"version":1,"items":[],"prev":null,"bytes":"YQ"}`, CodeType, "/bytes"},
+		{"bytes of another alphabet", `{"version":1,"items":[],"prev":null,"bytes":"_-8="}`, CodeType, "/bytes"},
 		{"string for number", `{"version":"1","items":[],"prev":null}`, CodeType, "/version"},
 		{"NUL", `{"version":1,"items":[],"prev":"a\u0000"}`, CodeNUL, "/prev"},
 		{"NUL in name", `{"version":1,"items":[],"prev":null,"\u0000":1}`, CodeNUL, ""},

@@ -118,13 +118,13 @@ func (r *Runtime) start(ctx context.Context, call *rpc.Call, p *wire.StartSessio
 func (r *Runtime) attach(ctx context.Context, call *rpc.Call, p *wire.AttachParams) (*wire.AttachResult, error) {
 	switch {
 	case p.MaxBytes < 1 || p.MaxBytes > wire.MaxAttachBytes:
-		return nil, rpc.NewError(rpc.InvalidParams, "max_bytes is 1 to 65536")
+		return nil, badParam("/max_bytes", "max_bytes is 1 to 65536")
 	case p.WaitMS < 0 || p.WaitMS > wire.MaxWaitMS:
-		return nil, rpc.NewError(rpc.InvalidParams, "wait_ms is 0 to 30000")
+		return nil, badParam("/wait_ms", "wait_ms is 0 to 30000")
 	case p.Cursor < 0:
-		return nil, rpc.NewError(rpc.InvalidParams, "cursor is not negative")
+		return nil, badParam("/cursor", "cursor is not negative")
 	case p.Follow && p.WaitMS != 0:
-		return nil, rpc.NewError(rpc.InvalidParams, "follow answers at once; leave wait_ms out")
+		return nil, badParam("/wait_ms", "follow answers at once; leave wait_ms out")
 	}
 	if p.WaitMS > 0 {
 		var cancel context.CancelFunc
@@ -171,7 +171,7 @@ func isDone(call *rpc.Call) bool {
 
 func (r *Runtime) write(ctx context.Context, call *rpc.Call, p *wire.WriteStdinParams) (*wire.WriteStdinResult, error) {
 	if len(p.Data) == 0 || len(p.Data) > wire.MaxWriteBytes {
-		return nil, rpc.NewError(rpc.InvalidParams, "data is 1 to 65536 bytes")
+		return nil, badParam("/data", "data is 1 to 65536 bytes")
 	}
 	if err := call.Admit(); err != nil {
 		return nil, err
@@ -193,8 +193,11 @@ func withWritten(err error, n int) error {
 }
 
 func (r *Runtime) resize(ctx context.Context, call *rpc.Call, p *wire.ResizeParams) (*wire.Empty, error) {
-	if p.Rows < 1 || p.Rows > wire.MaxTerminalDim || p.Columns < 1 || p.Columns > wire.MaxTerminalDim {
-		return nil, rpc.NewError(rpc.InvalidParams, "rows and columns are 1 to 4096")
+	switch {
+	case p.Rows < 1 || p.Rows > wire.MaxTerminalDim:
+		return nil, badParam("/rows", "rows is 1 to 4096")
+	case p.Columns < 1 || p.Columns > wire.MaxTerminalDim:
+		return nil, badParam("/columns", "columns is 1 to 4096")
 	}
 	if err := call.Admit(); err != nil {
 		return nil, err
@@ -207,7 +210,7 @@ func (r *Runtime) signal(ctx context.Context, call *rpc.Call, p *wire.SignalPara
 	switch p.Signal {
 	case wire.SignalInterrupt, wire.SignalTerminate, wire.SignalHangup:
 	default:
-		return nil, rpc.NewError(rpc.InvalidParams, "signal is interrupt, terminate or hangup")
+		return nil, badParam("/signal", "signal is interrupt, terminate or hangup")
 	}
 	if err := call.Admit(); err != nil {
 		return nil, err
@@ -217,7 +220,7 @@ func (r *Runtime) signal(ctx context.Context, call *rpc.Call, p *wire.SignalPara
 
 func (r *Runtime) detach(ctx context.Context, call *rpc.Call, p *wire.DetachParams) (*wire.DetachResult, error) {
 	if p.TranscriptCursor < 0 {
-		return nil, rpc.NewError(rpc.InvalidParams, "transcript_cursor is not negative")
+		return nil, badParam("/transcript_cursor", "transcript_cursor is not negative")
 	}
 	// A cursor that was never given out is a mistake the client should hear of.
 	if _, err := r.executor.Read(ctx, p.SessionID, uint64(p.TranscriptCursor), 1, 0); err != nil {

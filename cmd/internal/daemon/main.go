@@ -97,7 +97,7 @@ func buildFailure(err error) error {
 	case "--materialization-root":
 		return &startError{code: "runtime_unavailable", err: err, next: "glove doctor says what this machine lacks for managed sessions"}
 	case "--audit-key":
-		return &startError{code: "audit_key_invalid", err: err, next: "an audit key is 64 hex digits in a 0600 file: openssl rand -hex 32"}
+		return &startError{code: "audit_key_invalid", err: err, next: "an audit key is 64 hex digits in a 0600 file: (umask 077; openssl rand -hex 32 > FILE)"}
 	}
 	return &startError{code: "build_failed", err: err}
 }

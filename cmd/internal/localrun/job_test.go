@@ -252,3 +252,37 @@ func TestStateLiesOutside(t *testing.T) {
 		t.Errorf("left behind: %v", err)
 	}
 }
+
+// TestStateIsUndisturbed: it is never where another user could put something in its place.
+func TestStateIsUndisturbed(t *testing.T) {
+	h := newHost(t, "project/x:x", "runtime/x:x")
+	j, err := NewJob(t.Context(), h.request("true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		mode  os.FileMode
+		owner int
+		taken bool
+	}
+	rows := []row{{0o700, os.Geteuid(), true}, {0o755, os.Geteuid(), true}, {0o777, os.Geteuid(), false},
+		{0o775, os.Geteuid(), false}, {0o777 | os.ModeSticky, os.Geteuid(), true}}
+	if os.Geteuid() == 0 {
+		rows = append(rows, row{0o700, 65534, false}, row{0o777 | os.ModeSticky, 65534, false})
+	}
+	for _, r := range rows {
+		if err := errors.Join(os.Chown(h.path("runtime"), r.owner, -1), os.Chmod(h.path("runtime"), r.mode)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewState(j, h.path("runtime"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if taken := strings.HasPrefix(s.Dir, h.path("runtime")); taken != r.taken {
+			t.Errorf("with mode %v and owner %d the state is in %s", r.mode, r.owner, s.Dir)
+		}
+		if err := s.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+}

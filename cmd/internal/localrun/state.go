@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/sys/unix"
 
 	"gloved.dev/cmd/internal/ui"
 	"gloved.dev/internal/ident"
@@ -87,6 +88,10 @@ func NewState(j *Job, runtimeDir string) (*State, error) {
 			causes = append(causes, errors.New(real+" lies in "+given+", which the session is given"))
 			continue
 		}
+		if err := undisturbed(real); err != nil {
+			causes = append(causes, err)
+			continue
+		}
 		dir, err := os.MkdirTemp(real, prefix)
 		if err != nil {
 			causes = append(causes, err)
@@ -100,6 +105,23 @@ func NewState(j *Job, runtimeDir string) (*State, error) {
 	}
 	return nil, &ui.Error{Code: "no_private_state", Message: "there is no place for the private state: " + errors.Join(causes...).Error(),
 		Next: "set XDG_RUNTIME_DIR or TMPDIR to a directory of yours outside what the session is given"}
+}
+
+// undisturbed fails if another user than root could rename or remove what we make in dir,
+// and so have us meet something else there: sudo, for one, may keep its caller's
+// XDG_RUNTIME_DIR.
+func undisturbed(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	switch {
+	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return errors.New(dir + " belongs to another user")
+	case st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0:
+		return errors.New(dir + " can be changed by other users")
+	}
+	return nil
 }
 
 func givenTo(j *Job, dir string) string {

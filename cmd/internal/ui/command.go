@@ -78,12 +78,29 @@ func usageOf(command *cobra.Command, message string) *Error {
 // here and nowhere else.
 func Run(root *cobra.Command, streams *Streams, args []string) int {
 	root.SetArgs(args)
+	if err := helpForNothing(root, args); err != nil {
+		streams.Report(root.Name(), err, wantsJSON(root, args))
+		return ExitCode(err)
+	}
 	command, err := root.ExecuteC()
 	if err != nil && strings.HasPrefix(err.Error(), "required flag(s)") {
 		err = usageOf(command, err.Error())
 	}
 	streams.Report(root.Name(), err, wantsJSON(command, args))
 	return ExitCode(err)
+}
+
+// helpForNothing refuses to explain a command that does not exist: the library would
+// explain its parent instead, and call that a success.
+func helpForNothing(root *cobra.Command, args []string) error {
+	command, rest, err := root.Find(args)
+	if err != nil || !command.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return nil
+	}
+	if !slices.ContainsFunc(rest, func(s string) bool { return s == "-h" || s == "--help" }) {
+		return nil
+	}
+	return groupWithoutCommand(command, rest)
 }
 
 // wantsJSON also looks at the raw arguments, because a command line that could not be

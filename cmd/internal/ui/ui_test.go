@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 func TestExitCode(t *testing.T) {
@@ -105,5 +107,31 @@ func TestJSONSaysEmptyListsAndKeepsOrder(t *testing.T) {
 	}
 	if want := "{\n  \"b\": [],\n  \"a\": \"<&>\"\n}\n"; out.String() != want {
 		t.Errorf("JSON = %q, want %q", out.String(), want)
+	}
+}
+
+// TestHelpForNothing: asking for the help of a command that is not there is a mistake, at
+// every level, and one of a command that is there is not.
+func TestHelpForNothing(t *testing.T) {
+	tree := func(streams *Streams) *cobra.Command {
+		root := &cobra.Command{Use: "tool", Short: "a tool", Args: cobra.ArbitraryArgs, RunE: func(*cobra.Command, []string) error { return nil }}
+		group := &cobra.Command{Use: "group", Short: "a group"}
+		group.AddCommand(&cobra.Command{Use: "leaf ARG", Short: "a leaf", Args: cobra.ExactArgs(1), RunE: root.RunE})
+		root.AddCommand(group)
+		Prepare(root, streams)
+		return root
+	}
+	for line, want := range map[string]int{
+		"--help": 0, "group --help": 0, "group leaf -h": 0, "group leaf any --help": 0,
+		"nothing --help": ExitUsage, "group nothing -h": ExitUsage, "group -h nothing": 0,
+	} {
+		var out, complaint bytes.Buffer
+		streams := &Streams{In: strings.NewReader(""), Out: &out, Err: &complaint}
+		if got := Run(tree(streams), streams, strings.Fields(line)); got != want {
+			t.Errorf("%q: exit %d, want %d; said %q", line, got, want, complaint.String())
+		}
+		if (complaint.Len() > 0) != (want != 0) {
+			t.Errorf("%q: standard error %q", line, complaint.String())
+		}
 	}
 }
