@@ -2,8 +2,10 @@ package cgroup
 
 import (
 	"errors"
+	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +15,14 @@ import (
 // freezer, which makes killing certain and is optional.
 var roles = []string{"memory", "pids", "cpuacct", "freezer"}
 
-const fixV1 = "as root: mkdir the group in every hierarchy and chown it to this user, or boot with systemd.unified_cgroup_hierarchy=1"
+// fixV1 gives this user groups of its own, and puts the shell into them that it will be
+// asked from: below its own group is where a supervisor looks. They are none of a
+// supervisor's that is there already, whose sessions another user could then end.
+func fixV1() string {
+	uid := strconv.Itoa(os.Geteuid())
+	return "as root: for c in " + strings.Join(roles, " ") + "; do g=/sys/fs/cgroup/$c/user-" + uid + "; mkdir -p $g && chown -R " + uid +
+		" $g && echo PID > $g/cgroup.procs; done, PID being that of your shell (echo $$); or boot with systemd.unified_cgroup_hierarchy=1"
+}
 
 // hierarchy is one mounted v1 hierarchy. Controllers may share one.
 type hierarchy struct {
@@ -97,7 +106,7 @@ func startHierarchy(e *env, m mount, own, rel string) (*hierarchy, error) {
 		parent.close()
 		var typed *Error
 		if errors.As(berr, &typed) && typed.Code == CodeNotDelegated {
-			typed.Fix = fixV1
+			typed.Fix = fixV1()
 		}
 		if err == nil || place == rel {
 			err = berr
