@@ -3,6 +3,7 @@ package fsck
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -191,11 +192,10 @@ func TestOrphans(t *testing.T) {
 func listen(t *testing.T, path string) *net.UnixListener {
 	t.Helper()
 	_ = os.Remove(path)
-	old, err := os.Getwd()
+	dir, err := os.Open(filepath.Dir(path)) // the path may be too long for an address
 	must(t, err)
-	must(t, os.Chdir(filepath.Dir(path))) // the path may be too long for an address
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Base(path), Net: "unix"})
-	must(t, os.Chdir(old))
+	defer dir.Close()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), Net: "unix"})
 	must(t, err)
 	l.SetUnlinkOnClose(false)
 	must(t, os.Chmod(path, 0o600))
