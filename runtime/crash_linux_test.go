@@ -22,6 +22,7 @@ import (
 
 	"gloved.dev/internal/crashpoint"
 	"gloved.dev/internal/safefile"
+	"gloved.dev/journal"
 	"gloved.dev/journal/receipt"
 	"gloved.dev/journal/session"
 	"gloved.dev/runtime/cgroup"
@@ -30,35 +31,41 @@ import (
 )
 
 // A test says in a file beside the materialization root what is to happen at
-// which crash point: the point and "fail", "kill", "stop" or "pass". The first
-// process that passes the point takes the file away and does it; "stop" keeps
-// it there until a file "go" appears.
+// which crash point: the point and "fail", "die" with a set of victims, "stop" or
+// "pass"; another file may say it of another point. The first process that passes
+// the point takes the file away and does it; "stop" keeps it there until a file
+// "go" appears.
 const (
 	armedFile = "armed"
 	firedFile = "fired"
+	alsoArmed = "also-armed"
+	alsoFired = "also-fired"
 	goFile    = "go"
 )
 
 func crash(scope string, p crashpoint.Point) error {
 	dir := filepath.Dir(scope)
-	data, err := os.ReadFile(filepath.Join(dir, armedFile))
-	if err != nil {
-		return nil
+	if strings.HasSuffix(scope, ".jsonl") { // a journal, which is in the state directory
+		dir = filepath.Dir(dir)
 	}
-	point, action, _ := strings.Cut(string(data), " ")
-	if point != string(p) || os.Rename(filepath.Join(dir, armedFile), filepath.Join(dir, firedFile)) != nil {
+	if dir == powerDir {
+		return crashWithPower(p)
+	}
+	action := ""
+	for armed, fired := range map[string]string{armedFile: firedFile, alsoArmed: alsoFired} {
+		data, err := os.ReadFile(filepath.Join(dir, armed))
+		point, then, _ := strings.Cut(string(data), " ")
+		if err == nil && point == string(p) && os.Rename(filepath.Join(dir, armed), filepath.Join(dir, fired)) == nil {
+			action = then
+		}
+	}
+	if set, dies := strings.CutPrefix(action, dieWord); dies {
+		die(dir, set)
 		return nil
 	}
 	switch action {
 	case "fail":
 		return syscall.EIO
-	case "kill":
-		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
-	case "kill gloved": // by its monitor, which goes on
-		_ = unix.Kill(os.Getppid(), unix.SIGKILL)
-	case "kill both":
-		_ = unix.Kill(os.Getppid(), unix.SIGKILL)
-		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 	case "stop":
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
@@ -133,6 +140,8 @@ func playGloved(args []string) {
 			err = w.Settled(w.t.Context(), id)
 		case "up": // it has printed something
 			_, err = w.Read(w.t.Context(), id, 0, 1, 20*time.Second)
+		case "rotate":
+			err = w.rotate(id)
 		case "cleanup":
 			_, err = w.Cleanup(w.t.Context(), id)
 		case "hold":
@@ -192,12 +201,17 @@ func (h *helper) kill(t testing.TB) {
 	_ = h.cmd.Wait()
 }
 
-// end waits for the helper's own end, or for the kill it was armed for.
-func (h *helper) end() {
+// end waits for the helper's own end, or for the kill it was armed for, and
+// returns what it had acknowledged.
+func (h *helper) end() (acknowledged []string) {
 	for h.lines.Scan() {
+		if verb, ok := strings.CutSuffix(h.lines.Text(), " true"); ok {
+			acknowledged = append(acknowledged, verb)
+		}
 	}
 	h.in.Close()
 	_ = h.cmd.Wait()
+	return acknowledged
 }
 
 // An inventory is everything a session could leave behind.
@@ -393,6 +407,7 @@ var (
 	lostEnd     = end{session.Failed, session.RecoveredWithoutProcess}
 	launchEnd   = end{session.Failed, session.LaunchFailed}
 	errorEnd    = end{session.Failed, session.SupervisorError}
+	brokenEnd   = end{session.Exited, receipt.CauseSupervisorError}
 	waitingEnd  = end{session.Preparing, ""} // to be tried again with the same key
 )
 
@@ -402,6 +417,7 @@ var (
 // session can be cleaned up, nothing is left, and a new session runs.
 func (w *world) recoverAll(id string, before inventory, ends ...end) end {
 	w.t.Helper()
+	w.verified(journal.StatusClean, journal.StatusTorn)
 	w.open()
 	w.trust()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
@@ -410,6 +426,7 @@ func (w *world) recoverAll(id string, before inventory, ends ...end) end {
 	rec, err := w.store.Get(id)
 	must(w.t, err)
 	got := endOf(rec)
+	w.createdAgain(rec)
 	if !slices.Contains(ends, got) {
 		w.t.Errorf("the session is %v, want one of %v", got, ends)
 	}
@@ -434,8 +451,32 @@ func (w *world) recoverAll(id string, before inventory, ends ...end) end {
 	_, err = w.Cleanup(ctx, other.SessionID)
 	must(w.t, err)
 	w.close()
+	w.verified(journal.StatusClean)
 	w.same(before)
 	return got
+}
+
+// verified reads the journals as a stranger would.
+func (w *world) verified(allowed ...journal.Status) {
+	w.t.Helper()
+	for _, name := range []string{"state/sessions.jsonl", "state/receipts.jsonl"} {
+		if v, err := journal.VerifyFile(w.path(name), journal.VerifyOptions{}); err != nil || !slices.Contains(allowed, v.Status) {
+			w.t.Fatalf("%s: %+v, %v", name, v, err)
+		}
+	}
+}
+
+// createdAgain repeats the request that made a session.
+func (w *world) createdAgain(rec session.Record) {
+	w.t.Helper()
+	same, err := w.store.Create(w.t.Context(), session.CreateRequest{IdempotencyKey: "create-" + rec.SessionID, SessionID: rec.SessionID,
+		ControllerPlanDigest: rec.ControllerPlanDigest, Plan: rec.Plan},
+		func(time.Time) ([]byte, session.PlanInfo, error) {
+			return nil, session.PlanInfo{}, errors.New("a repeated create is not judged again")
+		})
+	if err != nil || same.PlanContentDigest != rec.PlanContentDigest {
+		w.t.Errorf("create %s again: %v", rec.SessionID, err)
+	}
 }
 
 // oneReceipt checks that the session has its one receipt, or none.
@@ -457,181 +498,6 @@ func (w *world) oneReceipt(rec session.Record) {
 	}
 	if want := map[bool]int{true: 1}[rec.State == session.Exited]; count != want {
 		w.t.Errorf("session %s is %v and has %d receipts", rec.SessionID, endOf(rec), count)
-	}
-}
-
-// report says what a crash at a point led to: the rows of the crash table.
-func report(t *testing.T, p crashpoint.Point, who string, got end) {
-	t.Logf("| %s | %s | %s %s |", p, who, got.state, got.what)
-}
-
-// TestGlovedDiesWhileStarting kills gloved at each durable or external step of a
-// start.
-func TestGlovedDiesWhileStarting(t *testing.T) {
-	want := map[crashpoint.Point][]end{
-		crashpoint.StartReserved: {waitingEnd}, crashpoint.StartDirectory: {waitingEnd}, crashpoint.StartSpawned: {waitingEnd},
-		crashpoint.StartConnected: {waitingEnd}, crashpoint.StartPrepared: {waitingEnd}, crashpoint.StartReservation: {waitingEnd},
-		crashpoint.StartStarting: {lostEnd}, crashpoint.StartLaunched: {lostEnd},
-		crashpoint.StartRunning: {lostEnd, killedEnd}, crashpoint.StartReleased: {exitedEnd},
-	}
-	for _, p := range crashpoint.Start {
-		t.Run(string(p), func(t *testing.T) {
-			w := newWorld(t, generous, "/bin/sh", "-c", "echo out")
-			rec := w.create()
-			w.close()
-			before := w.inventory()
-			w.arm(p, "kill")
-			w.gloved("trust", "start:"+rec.SessionID).end()
-			if !w.fired() {
-				t.Fatal("the point was not passed")
-			}
-			report(t, p, "gloved", w.recoverAll(rec.SessionID, before, want[p]...))
-		})
-	}
-}
-
-// TestGlovedDiesWhileSettling kills gloved while it writes down a session's end,
-// and while it stops one.
-func TestGlovedDiesWhileSettling(t *testing.T) {
-	for _, p := range crashpoint.Settle {
-		t.Run(string(p), func(t *testing.T) {
-			w := newWorld(t, generous, "/bin/sh", "-c", "echo out")
-			rec := w.create()
-			w.close()
-			before := w.inventory()
-			w.arm(p, "kill")
-			w.gloved("trust", "start:"+rec.SessionID, "wait:"+rec.SessionID).end()
-			if !w.fired() {
-				t.Fatal("the point was not passed")
-			}
-			report(t, p, "gloved", w.recoverAll(rec.SessionID, before, exitedEnd))
-		})
-	}
-	for _, p := range []crashpoint.Point{crashpoint.StopStopping, crashpoint.StopAsked} {
-		t.Run(string(p), func(t *testing.T) {
-			w := newWorld(t, generous, "/bin/sh", "-c", "test -e /workspace/quick || { echo up; sleep 1000; }")
-			rec := w.create(w.grant("read"))
-			w.close()
-			before := w.inventory()
-			w.arm(p, "kill")
-			w.gloved("trust", "start:"+rec.SessionID, "up:"+rec.SessionID, "stop:"+rec.SessionID).end()
-			if !w.fired() {
-				t.Fatal("the point was not passed")
-			}
-			w.quick(t)
-			report(t, p, "gloved", w.recoverAll(rec.SessionID, before, signaledEnd))
-		})
-	}
-}
-
-// TestGlovedDiesWhileRecovering kills the gloved that reconciles.
-func TestGlovedDiesWhileRecovering(t *testing.T) {
-	for _, p := range []crashpoint.Point{crashpoint.RecoverObserved, crashpoint.RecoverEmptied, crashpoint.RecoverRecorded,
-		crashpoint.SweepDirectories, crashpoint.SweepGroups} {
-		t.Run(string(p), func(t *testing.T) {
-			w := newWorld(t, generous, "/bin/sh", "-c", "echo out")
-			rec := w.create()
-			w.close()
-			before := w.inventory()
-			w.arm(crashpoint.StartLaunched, "kill")
-			w.gloved("trust", "start:"+rec.SessionID).end()
-			w.arm(p, "kill")
-			w.gloved("trust").end()
-			if !w.fired() {
-				t.Fatal("the point was not passed")
-			}
-			report(t, p, "gloved", w.recoverAll(rec.SessionID, before, lostEnd))
-		})
-	}
-}
-
-// TestMonitorDies kills a session's monitor at each of its steps, under a gloved
-// that lives.
-func TestMonitorDies(t *testing.T) {
-	points := slices.Concat([]crashpoint.Point{crashpoint.MonitorListening}, crashpoint.Acquire, crashpoint.Launch,
-		[]crashpoint.Point{crashpoint.ReleaseDone}, crashpoint.Ending)
-	if testing.Short() {
-		points = []crashpoint.Point{crashpoint.AcquireGrants, crashpoint.LaunchWatched, crashpoint.ReleaseDone, crashpoint.EndTranscript, crashpoint.EndOutcome}
-	}
-	for _, p := range points {
-		t.Run(string(p), func(t *testing.T) {
-			w := newWorld(t, generous, "/bin/sh", "-c", "echo out")
-			rec := w.create()
-			w.close()
-			before := w.inventory()
-			w.open()
-			w.trust()
-			w.arm(p, "kill")
-			_, err := w.start(rec)
-			if err == nil {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-				defer cancel()
-				must(t, w.Settled(ctx, rec.SessionID))
-			}
-			if !w.fired() {
-				t.Fatal("the point was not passed")
-			}
-			got, err := w.store.Get(rec.SessionID)
-			must(t, err)
-			report(t, p, "monitor", endOf(got))
-			var want []end
-			switch {
-			case p == crashpoint.MonitorListening || slices.Contains(crashpoint.Acquire, p):
-				want = []end{waitingEnd}
-			case p == crashpoint.ReleaseBegun || p == crashpoint.ReleaseDone:
-				want = []end{lostEnd, killedEnd}
-			case slices.Contains(crashpoint.Launch, p):
-				want = []end{launchEnd}
-			case p == crashpoint.EndExited || p == crashpoint.EndDrained || p == crashpoint.EndTranscript:
-				want = []end{lostEnd, killedEnd}
-			default:
-				want = []end{exitedEnd}
-			}
-			if !slices.Contains(want, endOf(got)) {
-				t.Errorf("the session is %v, want one of %v", endOf(got), want)
-			}
-			w.close()
-			w.recoverAll(rec.SessionID, before, endOf(got))
-		})
-	}
-}
-
-// TestGlovedDiesWhileItsMonitorWorks kills gloved, or gloved and the monitor at
-// once, when the monitor is at each of its steps.
-func TestGlovedDiesWhileItsMonitorWorks(t *testing.T) {
-	for _, action := range []string{"kill gloved", "kill both"} {
-		points := slices.Concat(crashpoint.Acquire, crashpoint.Launch, []crashpoint.Point{crashpoint.ReleaseDone}, crashpoint.Ending)
-		if testing.Short() {
-			points = []crashpoint.Point{crashpoint.AcquireScratch, crashpoint.LaunchTree, crashpoint.ReleaseDone, crashpoint.EndTranscript}
-		}
-		for _, p := range points {
-			t.Run(action+" at "+string(p), func(t *testing.T) {
-				w := newWorld(t, generous, "/bin/sh", "-c", "echo out")
-				rec := w.create()
-				w.close()
-				before := w.inventory()
-				w.arm(p, action)
-				w.gloved("trust", "start:"+rec.SessionID, "wait:"+rec.SessionID, "hold").end()
-				if !w.fired() {
-					t.Fatal("the point was not passed")
-				}
-				var want []end
-				switch {
-				case slices.Contains(crashpoint.Acquire, p):
-					want = []end{waitingEnd}
-				case p == crashpoint.LaunchProven || p == crashpoint.LaunchTree || p == crashpoint.LaunchTerminal || p == crashpoint.LaunchWatched:
-					want = []end{lostEnd}
-				case action == "kill gloved" && p == crashpoint.ReleaseBegun:
-					// The next gloved may find it still held back.
-					want = []end{exitedEnd, lostEnd, killedEnd}
-				case action == "kill gloved" || p == crashpoint.EndOutcome || p == crashpoint.EndReleased || p == crashpoint.EndTold:
-					want = []end{exitedEnd}
-				default:
-					want = []end{lostEnd, killedEnd}
-				}
-				report(t, p, action, w.recoverAll(rec.SessionID, before, want...))
-			})
-		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,11 @@ func (w *world) create(grants ...policy.AliasGrant) session.Record {
 	w.t.Helper()
 	existing, err := w.store.List()
 	must(w.t, err)
-	id := fmt.Sprintf("s%d", len(existing)+1)
+	last := 0
+	for _, r := range existing { // the newest is never archived here
+		last = max(last, number(r.SessionID))
+	}
+	id := fmt.Sprintf("s%d", last+1)
 	if w.quickNext {
 		grants = append(grants, w.grant("read"))
 	}
@@ -183,6 +188,15 @@ func (w *world) create(grants ...policy.AliasGrant) session.Record {
 	})
 	must(w.t, err)
 	return rec
+}
+
+// number is that of a session that create has named; 0 for any other.
+func number(id string) int {
+	n, err := strconv.Atoi(strings.TrimPrefix(id, "s"))
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func (w *world) authorize(rec session.Record) session.Authorization {

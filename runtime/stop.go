@@ -101,7 +101,11 @@ func (e *Executor) Cleanup(_ context.Context, id string) (session.Record, error)
 	if err := crashpoint.At(e.Root, crashpoint.CleanupBegun); err != nil {
 		return rec, err
 	}
-	if err := e.removeName(dirName(id)); err != nil {
+	err = e.removeName(dirName(id))
+	if err == nil {
+		err = e.root.Sync() // or a power cut would bring back what was said to be gone
+	}
+	if err != nil {
 		return rec, &Error{Code: CodeStorage, Err: err}
 	}
 	return rec, crashpoint.At(e.Root, crashpoint.CleanupRemoved)

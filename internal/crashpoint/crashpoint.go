@@ -12,6 +12,8 @@
 // It is not for decisions, metrics or logs.
 package crashpoint
 
+import "slices"
+
 // Hook is called at every Point with its scope. It may end the process; an
 // error it returns fails the step at the Point. Only test binaries set it, and
 // only before anything runs.
@@ -111,3 +113,9 @@ var (
 	Settle = []Point{SettleBegun, SettleReceipt, SettleExited, SettleFinished}
 	Rotate = []Point{RotateBegun, RotateWritten, RotateNamed, RotateExchanged, RotateDone}
 )
+
+// All lists every point there is.
+var All = slices.Concat(Start, []Point{MonitorListening}, Acquire, Launch, []Point{ReleaseDone}, Ending,
+	[]Point{UndoBegun, UndoDone, FailUndone, FailRecorded, StopStopping, StopAsked}, Settle,
+	[]Point{CleanupBegun, CleanupRemoved}, Rotate, []Point{ReconcileAdopted, RecoverObserved, RecoverEmptied, RecoverRecorded,
+		SweepDirectories, SweepGroups})
