@@ -131,6 +131,13 @@ func limitsOf(text string) map[string]string {
 // TestPosture reads the harness of a managed session that runs, from outside, and compares
 // all that /proc tells with what it must be.
 func TestPosture(t *testing.T) {
+	if mayRaiseLimits(t) {
+		// As ulimit -c 0 leaves it. What a session may not have is not what its gloved had.
+		var own unix.Rlimit
+		must(t, unix.Getrlimit(unix.RLIMIT_CORE, &own))
+		must(t, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
+		t.Cleanup(func() { must(t, unix.Setrlimit(unix.RLIMIT_CORE, &own)) })
+	}
 	w := newWorld(t, generous, "/bin/cat")
 	w.trust()
 	rec, err := w.start(w.create(w.grant("copy")))
@@ -178,6 +185,14 @@ func TestPosture(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, w.Settled(t.Context(), rec.SessionID))
+}
+
+// mayRaiseLimits tells whether what is lowered can be raised again.
+func mayRaiseLimits(t *testing.T) bool {
+	t.Helper()
+	head, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+	must(t, unix.Capget(&head, &data[0]))
+	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
 // waitForRead waits until a process reads its standard input: it is past its loader then.

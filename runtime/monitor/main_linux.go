@@ -247,6 +247,11 @@ func detach() {
 	_ = os.Chdir("/")
 	unix.Umask(0o077)
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // the key is in memory
+	var core unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &core); err == nil && core.Max == 0 {
+		// Sessions need a limit of one byte (sandbox's limits say why). Only root may raise it.
+		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Max: 1})
+	}
 }
 
 // run serves until the session is over and nobody needs it any more.
