@@ -2,6 +2,7 @@ package vm_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -348,5 +349,60 @@ func negotiate(in io.Reader, out io.Writer) error {
 				return err
 			}
 		}
+	}
+}
+
+// TestDiskForgets holds the disk to what TestPower takes for granted: a cut loses what was not flushed,
+// a whole block or nothing of it, and nothing else, and nobody is answered after it.
+func TestDiskForgets(t *testing.T) {
+	lost, kept := 0, 0
+	for seed := range uint64(64) {
+		d := &disk{notes: make(chan string, 16), random: rand.New(rand.NewPCG(seed, 1)), off: true,
+			stable: make([]byte, diskBytes), cached: make([]byte, diskBytes)}
+		me := d.powerUp()
+		block := func(b byte) []byte { return bytes.Repeat([]byte{b}, blockBytes) }
+		for i := range int64(8) {
+			noError(t, d.change(me, i*blockBytes, block(1)))
+		}
+		noError(t, d.change(me, 0, nil))
+		for i := range int64(8) {
+			noError(t, d.change(me, i*blockBytes, block(2)))
+		}
+		noError(t, d.change(me, fsBytes, []byte("cu\x00")))
+		if err := d.change(me, fsBytes, []byte("t\n\x00")); !errors.Is(err, errOff) {
+			t.Fatalf("the cut: %v", err)
+		}
+		if err := d.change(me, 0, nil); !errors.Is(err, errOff) {
+			t.Fatalf("a flush after the cut: %v", err)
+		}
+		got := make([]byte, 8*blockBytes)
+		if err := d.read(me, 0, got); !errors.Is(err, errOff) {
+			t.Fatalf("a read after the cut: %v", err)
+		}
+		next := d.powerUp()
+		noError(t, d.read(next, 0, got))
+		for i := range 8 {
+			switch b := got[i*blockBytes : (i+1)*blockBytes]; {
+			case bytes.Equal(b, block(1)):
+				lost++
+			case bytes.Equal(b, block(2)):
+				kept++
+			default:
+				t.Errorf("block %d is torn", i)
+			}
+		}
+		if err := d.change(me, 0, block(3)); !errors.Is(err, errOff) {
+			t.Errorf("the machine before writes: %v", err)
+		}
+	}
+	if lost == 0 || kept == 0 {
+		t.Errorf("%d blocks lost, %d kept", lost, kept)
+	}
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -7,6 +7,10 @@
 // guest). TestVM builds the test binaries and reports each run as a subtest; TestGuest runs inside
 // and holds the guest to what the other tests there take for granted.
 //
+// TestPower takes the power from guests at every crash point of runtime. Its nouns: the disk (it
+// serves one over NBD, loses what was not flushed, and is the line on which the guest tells what it
+// acknowledged), the plan (where one boot is cut) and the ledger (what was acknowledged, kept outside).
+//
 // The cache is ${GLOVE_VM_CACHE:-${XDG_CACHE_HOME:-~/.cache}/gloved-vm}, some 70 MB; after it is
 // filled no network is used. GLOVE_VM_ACCEL picks auto (the default), tcg or kvm. Emulation makes
 // CPU-bound Go 10 to 20 times slower, so that a guest is a poor place for timing and none for

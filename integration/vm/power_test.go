@@ -48,6 +48,8 @@ type powerPlan struct {
 
 func (p powerPlan) String() string {
 	switch {
+	case p == powerPlan{Was: p.Was}:
+		return "no cut"
 	case p.Boot != "":
 		return "recovery, " + p.Boot
 	case p.Work != "":
@@ -266,6 +268,9 @@ func TestPower(t *testing.T) {
 	if sum.cuts == 0 {
 		t.Error("no cut was made")
 	}
+	if sum.cuts > 0 && sum.flushes == 0 {
+		t.Error("the guests never flushed: they do not know of the disk's cache")
+	}
 }
 
 // powerCount says how many cuts to make, and when to make no more.
@@ -293,12 +298,14 @@ func powerCount(t *testing.T) (count int, until time.Time) {
 }
 
 type powerResult struct {
-	cuts, acknowledged, lost, kept int
-	rows                           map[string]map[string]bool
+	cuts, acknowledged, lost, kept, writes, flushes int
+
+	rows map[string]map[string]bool
 }
 
 func (r *powerResult) add(o powerResult) {
 	r.cuts, r.acknowledged, r.lost, r.kept = r.cuts+o.cuts, r.acknowledged+o.acknowledged, r.lost+o.lost, r.kept+o.kept
+	r.writes, r.flushes = r.writes+o.writes, r.flushes+o.flushes
 	if r.rows == nil {
 		r.rows = map[string]map[string]bool{}
 	}
@@ -311,8 +318,8 @@ func (r *powerResult) add(o powerResult) {
 }
 
 func (r powerResult) String() string {
-	return fmt.Sprintf("%d power cuts, %d acknowledgements held; of what was not flushed then %d blocks were lost and %d kept",
-		r.cuts, r.acknowledged, r.lost, r.kept)
+	return fmt.Sprintf("%d power cuts, %d acknowledgements held; %d writes and %d flushes; of what was not flushed at a cut %d blocks were lost and %d kept",
+		r.cuts, r.acknowledged, r.writes, r.flushes, r.lost, r.kept)
 }
 
 // cutAll makes a machine's cuts, one boot each, and one boot more after the last.
@@ -342,6 +349,7 @@ func cutAll(t *testing.T, binary string, plans []powerPlan, seed uint64, until t
 			}
 			out.rows[point][l.recovered] = true
 		}
+		t.Logf("boot %d of %d: %v; the last cut left %s", i+1, len(plans)+1, plan, l.recovered)
 		if t.Failed() {
 			t.Logf("cut %d, %v, after %v", i, plan, last)
 		}
@@ -356,7 +364,7 @@ func cutAll(t *testing.T, binary string, plans []powerPlan, seed uint64, until t
 	out.acknowledged = l.acknowledged
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out.lost, out.kept = d.commands.lost, d.commands.kept
+	out.lost, out.kept, out.writes, out.flushes = d.commands.lost, d.commands.kept, d.commands.writes, d.commands.flushes
 	return out
 }
 
