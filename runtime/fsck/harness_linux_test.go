@@ -59,9 +59,6 @@ func TestMain(m *testing.M) {
 	case repairRole:
 		playRepair(os.Args[1])
 	}
-	if require.Later("it starts itself often, which the race detector makes slow") {
-		return
-	}
 	os.Exit(m.Run())
 }
 

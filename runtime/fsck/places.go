@@ -202,7 +202,7 @@ func (k *check) mounts(context.Context) error {
 		return err
 	}
 	defer f.Close()
-	lines := bufio.NewScanner(io.LimitReader(f, 16<<20))
+	lines := bufio.NewScanner(io.LimitReader(f, maxKernelFile))
 	lines.Buffer(nil, 64<<10)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
@@ -228,7 +228,7 @@ func (k *check) loops(context.Context) error {
 		return err
 	}
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
+		raw, err := readKernel(file)
 		if err != nil {
 			continue // it was detached meanwhile
 		}

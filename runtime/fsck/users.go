@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -60,8 +61,14 @@ func (k *check) strays(ctx context.Context) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	// What is dying is gone in a moment.
-	_, err = until(ctx, glance, func() (bool, error) {
+	// What is dying is gone in a moment; a spare has to notice first.
+	bound := glance
+	for _, f := range found {
+		if f.Code == SpareStray {
+			bound = patience
+		}
+	}
+	_, err = until(ctx, bound, func() (bool, error) {
 		again, err := k.strayProcesses()
 		for pid := range found {
 			if _, still := again[pid]; !still {
@@ -115,8 +122,21 @@ func (k *check) strayProcesses() (map[int]Finding, error) {
 // adopted reports whether a parent is one that takes orphans in, and not a gloved
 // that is a container's first process.
 func adopted(parent int) bool {
-	comm, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(parent), "comm"))
+	comm, err := readKernel(filepath.Join("/proc", strconv.Itoa(parent), "comm"))
 	return err == nil && (parent == 1 && !bytes.HasPrefix(comm, []byte("glove")) || string(comm) == "systemd\n")
+}
+
+// maxKernelFile bounds what is read of one file of the kernel's.
+const maxKernelFile = 16 << 20
+
+// readKernel reads a file in /proc or /sys. Nothing in it carries authority.
+func readKernel(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxKernelFile))
 }
 
 // A process is what is looked at of one.
@@ -127,7 +147,7 @@ type process struct {
 }
 
 func readProcess(pid string) (p process, ok bool) {
-	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
+	status, err := readKernel(filepath.Join("/proc", pid, "status"))
 	if err != nil {
 		return p, false
 	}
@@ -151,7 +171,7 @@ func readProcess(pid string) (p process, ok bool) {
 			return p, false
 		}
 	}
-	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+	line, err := readKernel(filepath.Join("/proc", pid, "cmdline"))
 	argv0, _, _ := bytes.Cut(line, []byte{0})
 	p.argv0 = string(argv0)
 	return p, err == nil
@@ -161,7 +181,7 @@ func readProcess(pid string) (p process, ok bool) {
 // on a host user, which a spare has too: a monitor with a session holds the lock of
 // its directory. It is nil where that cannot be told.
 func lockHolders() map[int]bool {
-	raw, err := os.ReadFile("/proc/locks")
+	raw, err := readKernel("/proc/locks")
 	if err != nil {
 		return nil
 	}
