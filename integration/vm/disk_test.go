@@ -356,7 +356,7 @@ func negotiate(in io.Reader, out io.Writer) error {
 // a whole block or nothing of it, and nothing else, and nobody is answered after it.
 func TestDiskForgets(t *testing.T) {
 	lost, kept := 0, 0
-	for seed := range uint64(64) {
+	for seed := range uint64(16) {
 		d := &disk{notes: make(chan string, 16), random: rand.New(rand.NewPCG(seed, 1)), off: true,
 			stable: make([]byte, diskBytes), cached: make([]byte, diskBytes)}
 		me := d.powerUp()
