@@ -132,9 +132,8 @@ func (a *app) awaitReady(ctx context.Context, s service, m *manager, config stri
 		switch {
 		case err != nil && ctx.Err() == nil:
 			return s.managerFailure(report.Action, err)
-		case err == nil && (state.active == "failed" || state.active == "inactive" || state.restarts > 0 && state.sub == "auto-restart"):
-			failure := ui.Fail("daemon_"+report.Action+"_failed", "gloved ended: "+state.reason(), s.journal())
-			return failure
+		case err == nil && (state.active == "failed" || state.active == "inactive" || state.sub == "auto-restart"):
+			return ui.Fail("daemon_"+report.Action+"_failed", "gloved ended: "+state.reason(), s.journal())
 		case err == nil && state.running() && dir == "":
 			report.PID = state.pid // a unit that is not ours says not where to ask
 			return nil
