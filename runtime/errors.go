@@ -8,6 +8,7 @@ const (
 	CodeUnsupported    = "unsupported"                   // the plan asks for what this runtime cannot do
 	CodeSetup          = "setup_failed"                  // a step of the start failed; see Step
 	CodeMonitor        = "monitor_lost"                  // the session's monitor does not answer
+	CodeVersion        = "monitor_version"               // the session's monitor is of a build that this one does not understand
 	CodeClosed         = "closing"                       // this gloved is ending
 	CodeStorage        = "storage"                       // files of the session could not be used
 )

@@ -52,6 +52,7 @@ type Executor struct {
 
 	mu         sync.Mutex
 	live       map[string]*handle
+	foreign    map[string]bool     // sessions of another build that are waited for
 	presets    map[string]Terminal // of sessions that have not started
 	reconciled bool
 	issues     []Issue
@@ -97,7 +98,7 @@ func New(c Config) (*Executor, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Executor{Config: c, ctx: ctx, cancel: cancel, root: root, groupPrefix: groupPrefix(id), lock: lock, live: map[string]*handle{}, presets: map[string]Terminal{}, closed: make(chan struct{}),
+	return &Executor{Config: c, ctx: ctx, cancel: cancel, root: root, groupPrefix: groupPrefix(id), lock: lock, live: map[string]*handle{}, foreign: map[string]bool{}, presets: map[string]Terminal{}, closed: make(chan struct{}),
 		spares: monitor.Spares{UIDRange: c.UIDRange},
 		mechanisms: monitor.Mechanisms{CPUTime: m, Memory: m, PIDs: m, WallTime: "watchdog",
 			Disk: "filesystem_quota", TerminalOutput: "byte_counter"}}, nil
@@ -222,6 +223,9 @@ func (e *Executor) readSaved(id string, cursor uint64, maxBytes int) (monitor.Ch
 	if rec.RunningAtMS == 0 {
 		return monitor.Chunk{}, &Error{Code: CodeNotRunning, Err: fmt.Errorf("the session is %s", rec.State)}
 	}
+	if err := Foreign(rec); err != nil {
+		return monitor.Chunk{}, err
+	}
 	saved, err := monitor.OpenTranscript(e.dir(id))
 	if err != nil {
 		return monitor.Chunk{}, &Error{Code: CodeNotRunning, Err: err}
@@ -332,6 +336,9 @@ func (e *Executor) client(id string) (*monitor.Client, error) {
 	if h == nil {
 		rec, err := e.Store.Get(id)
 		if err != nil {
+			return nil, err
+		}
+		if err := Foreign(rec); err != nil {
 			return nil, err
 		}
 		return nil, &Error{Code: CodeNotRunning, Err: fmt.Errorf("the session is %s", rec.State)}

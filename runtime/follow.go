@@ -145,6 +145,14 @@ func (e *Executor) dial(ctx context.Context, rec session.Record) (*monitor.Clien
 		return nil, monitor.Status{}, err
 	}
 	defer dir.Close()
+	if err := Foreign(rec); err != nil {
+		// It is not even greeted: what a greeting means to it is not known. It ends by
+		// itself, and its outcome can be read then.
+		if alive, lockErr := monitor.Alive(path); lockErr != nil || alive {
+			return nil, monitor.Status{}, errors.Join(err, lockErr)
+		}
+		return nil, monitor.Status{}, nil
+	}
 	patience, cancel := context.WithTimeout(ctx, leaveBound)
 	defer cancel()
 	for {

@@ -53,6 +53,9 @@ func (e *Executor) Mend(ctx context.Context, id string) error {
 		return err
 	}
 	client, _, err := e.reach(ctx, rec)
+	if errors.Is(err, &Error{Code: CodeVersion}) {
+		return &issueError{IssueVersion, err}
+	}
 	if err != nil {
 		return &issueError{IssueSilent, err}
 	}

@@ -25,7 +25,7 @@ const (
 // An Issue is something reconciliation found and did not settle by itself.
 type Issue struct {
 	SessionID string
-	Code      string // mismatch, monitor_silent, quarantined, storage
+	Code      string // mismatch, monitor_silent, monitor_version, quarantined, storage
 	Detail    string // for the operator
 }
 
@@ -33,6 +33,7 @@ type Issue struct {
 const (
 	IssueMismatch    = "mismatch"       // the recorded process id belongs to something else; nothing was signalled
 	IssueSilent      = "monitor_silent" // a monitor holds the socket but does not prove itself
+	IssueVersion     = CodeVersion      // a monitor of another protocol version; nothing was asked of it or signalled
 	IssueQuarantined = "quarantined"    // a control group would not empty
 	IssueStorage     = "storage"        // the end could not be written
 )
@@ -102,8 +103,12 @@ func (e *Executor) reconcileLocked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(issues) > 0 {
-		return &Error{Code: CodeReconciliation, Err: errors.New(issues[0].Code + ": " + issues[0].Detail)}
+	for _, i := range issues {
+		// A session of another build is accounted for: its record stands, it keeps its
+		// directory and its group, and its limits hold without us.
+		if i.Code != IssueVersion {
+			return &Error{Code: CodeReconciliation, Err: errors.New(i.Code + ": " + i.Detail)}
+		}
 	}
 	e.reconciled = true
 	return nil
@@ -157,6 +162,9 @@ func (e *Executor) reconcile(ctx context.Context) ([]Issue, error) {
 func (e *Executor) reconcileOne(ctx context.Context, rec session.Record) *Issue {
 	h, err := e.takeOver(ctx, rec)
 	switch {
+	case errors.Is(err, &Error{Code: CodeVersion}):
+		e.awaitForeign(rec.SessionID)
+		return &Issue{rec.SessionID, IssueVersion, err.Error()}
 	case err != nil:
 		return &Issue{rec.SessionID, IssueSilent, err.Error()}
 	case h == nil:

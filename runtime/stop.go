@@ -26,6 +26,9 @@ func (e *Executor) Stop(ctx context.Context, key, id string) (session.Record, er
 		if rec, err = e.Store.Get(id); err != nil || rec.State.Terminal() {
 			return rec, err
 		}
+		if err := Foreign(rec); err != nil {
+			return rec, err
+		}
 		return rec, &Error{Code: CodeMonitor, Err: errors.New("the session was not adopted")}
 	}
 	if err := e.markStopping(ctx, h, key); err != nil {

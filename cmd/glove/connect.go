@@ -35,7 +35,7 @@ func (f *connectFlags) addTo(flags *pflag.FlagSet) {
 	flags.StringVar(&f.remote, "remote-command", "gloved --stdio --config ~/.config/glove/config.json", "what ssh runs there: a shell `command`")
 	flags.StringVar(&f.config, "config", "", "start a gloved with this configuration `file`")
 	flags.StringVar(&f.policy, "policy", "", "start a temporary gloved with this session policy `file`, and a session store")
-	flags.StringVar(&f.gloved, "gloved", "", "the gloved `program` to start (default: the one beside glove, else glove itself)")
+	flags.StringVar(&f.gloved, "gloved", "", "the gloved `program` to start (default: glove itself)")
 }
 
 // unsaid reports that no flag names a gloved.
@@ -170,7 +170,7 @@ func (a *app) connect(ctx context.Context, f connectFlags, onNote func(client.No
 	if err != nil {
 		return nil, err
 	}
-	options := client.Options{OnNote: onNote, Name: wire.Implementation{Name: "glove", Version: version.Version}}
+	options := client.Options{OnNote: onNote, Name: wire.Implementation{Name: "glove", Version: version.Get().Build()}}
 	var c *client.Client
 	if to.socket != "" {
 		options.Secret, err = transport.ReadSecret(filepath.Dir(to.socket))
@@ -183,7 +183,22 @@ func (a *app) connect(ctx context.Context, f connectFlags, onNote func(client.No
 	if err != nil {
 		return nil, errors.Join(connectFailure(err), to.clean())
 	}
+	a.skewed(to.what, c.Hello())
 	return &connection{client: c, what: to.what, clean: to.clean}, nil
+}
+
+// skewed says when a gloved is of another build than this glove, before anything that
+// only one of them knows is refused. It keeps nothing from being asked: most builds
+// understand each other, and a gloved that does not speak the protocol's version has
+// refused to open the connection already.
+func (a *app) skewed(what string, hello *wire.InitializeResult) {
+	ours := version.Get().Build()
+	if hello == nil || hello.Server.Version == ours {
+		return
+	}
+	a.Errf("%s\n", ui.Paint(a.ErrColor, ui.Dim, ui.Printable(fmt.Sprintf(
+		"glove: %s is gloved %s, this is glove %s. If it refuses what it does not know: use the glove of that build, or have that gloved replaced by this build and restarted; its sessions go on.",
+		what, hello.Server.Version, ours))))
 }
 
 // connectFailure says why there is no conversation.

@@ -8,8 +8,10 @@ import (
 )
 
 // glovedCommand is the program, with its leading arguments, that glove starts as gloved:
-// the one given, else the gloved beside glove, else glove itself in that role, so that a
-// clean checkout needs nothing installed.
+// the one given, else glove itself in that role. It is never a gloved that happens to
+// lie beside glove or in the PATH: that may be another build, whose protocol lacks what
+// this glove asks for. What glove starts by itself is always of its own build; whom it
+// connects to says at initialize which build it is (see skewed).
 func (a *app) glovedCommand(given string) ([]string, error) {
 	if given != "" {
 		path, err := filepath.Abs(given)
@@ -24,9 +26,6 @@ func (a *app) glovedCommand(given string) ([]string, error) {
 	self, err := a.self()
 	if err != nil {
 		return nil, ui.Fail("gloved_not_found", "cannot tell where glove itself is: "+err.Error(), "name a gloved with --gloved")
-	}
-	if beside := filepath.Join(filepath.Dir(self), "gloved"); executable(beside) == nil {
-		return []string{beside}, nil
 	}
 	return []string{self, serveWord}, nil
 }

@@ -93,7 +93,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.BoolVarP(&flags.quiet, "quiet", "q", false, "print no notes and no receipt line")
 	f.BoolVarP(&flags.verbose, "verbose", "v", false, "say what is mounted, and the limits")
 	f.BoolVar(&flags.keep, "keep", false, "keep the private state (journals, policy, log) and say where it is")
-	f.StringVar(&flags.gloved, "gloved", "", "the gloved `program` to start (default: the one beside glove, else glove itself)")
+	f.StringVar(&flags.gloved, "gloved", "", "the gloved `program` to start (default: glove itself)")
 	completeRun(command)
 	return command
 }

@@ -197,10 +197,11 @@ func (r *runner) connect(ctx context.Context) error {
 		return ui.Failf("gloved_not_started", "%w", err)
 	}
 	c, err := client.New(ctx, g, client.Options{
-		Name: wire.Implementation{Name: "glove", Version: version.Version}, OnNote: r.onNote})
+		Name: wire.Implementation{Name: "glove", Version: version.Get().Build()}, OnNote: r.onNote})
 	if err != nil {
 		return r.explain("gloved_not_started", err)
 	}
+	r.skewed("the gloved of this run", c.Hello()) // only one that --gloved named can be another
 	r.mu.Lock()
 	r.client, r.gloved = c, g
 	if r.renewed != nil {

@@ -201,7 +201,7 @@ func (a *app) sessionTable(list []wire.Session) *ui.Table {
 		if s.Receipt != nil {
 			receipt = fmt.Sprintf("%d:%s", s.Receipt.Sequence, s.Receipt.Digest[:min(12, len(s.Receipt.Digest))])
 		}
-		table.Row(s.SessionID, s.State, ago(s.CreatedAtMS), ranFor(s), endOf(s), receipt)
+		table.Row(s.SessionID, strings.TrimSuffix(s.State+" "+s.Issue, " "), ago(s.CreatedAtMS), ranFor(s), endOf(s), receipt)
 		table.Paint(1, stateStyle[s.State])
 	}
 	return table
@@ -289,6 +289,9 @@ func (a *app) showSession(s *wire.Session) {
 	}
 	row("session", s.SessionID)
 	row("state", s.State)
+	if s.Issue != "" {
+		row("not usable here", s.Issue+": its monitor is of another build of gloved; start that one again to use or to stop it, or let it end: its end is put on record")
+	}
 	row("created", moment(s.CreatedAtMS))
 	row("started", moment(s.StartedAtMS))
 	row("finished", moment(s.FinishedAtMS))

@@ -56,7 +56,7 @@ func (a *app) transcriptCheck() *cobra.Command {
 			return a.checkAll(paths, transcript.Options{Launcher: launcher}, asJSON)
 		},
 	}
-	command.Flags().StringVar(&gloved, "gloved", "", "the gloved `program` to run (default: the one beside glove, else glove itself)")
+	command.Flags().StringVar(&gloved, "gloved", "", "the gloved `program` to run (default: glove itself)")
 	command.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return command
 }
@@ -180,7 +180,7 @@ A recording holds what gloved did, right or wrong. Read it before you keep it.`,
 			return nil
 		},
 	}
-	command.Flags().StringVar(&gloved, "gloved", "", "the gloved `program` to run (default: the one beside glove, else glove itself)")
+	command.Flags().StringVar(&gloved, "gloved", "", "the gloved `program` to run (default: glove itself)")
 	command.Flags().StringVar(&requests, "requests", "", "make the transcript from this `file` of requests")
 	command.Flags().BoolVar(&exact, "exact", false, "keep every value as it came, without matchers")
 	return command
@@ -276,7 +276,7 @@ func (a *app) transcriptReplay() *cobra.Command {
 			return nil
 		},
 	}
-	command.Flags().StringVar(&gloved, "gloved", "", "the gloved `program` to run (default: the one beside glove, else glove itself)")
+	command.Flags().StringVar(&gloved, "gloved", "", "the gloved `program` to run (default: glove itself)")
 	return command
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"time"
 
 	"gloved.dev/journal/receipt"
@@ -89,9 +90,12 @@ func (r *Runtime) Health(_ context.Context, h *wire.Health) {
 	status := wire.ComponentHealth{Name: "runtime", Status: wire.StatusReady}
 	if code := r.executor.NotReady(); code != "" {
 		status.Status, status.Code = wire.StatusDegraded, code
-	} else if len(r.executor.Issues()) > 0 {
+	} else if issues := r.executor.Issues(); len(issues) > 0 {
 		// An end that is not on record yet, or a session that cannot be reached.
 		status.Status, status.Code = wire.StatusDegraded, string(rpc.SessionReconciliationFailed)
+		if !slices.ContainsFunc(issues, func(i runtime.Issue) bool { return i.Code != runtime.IssueVersion }) {
+			status.Code = runtime.IssueVersion
+		}
 	}
 	h.Components = append(h.Components, status)
 }
@@ -274,6 +278,8 @@ func runtimeError(code rpc.Code, err error) error {
 			return rpc.Wrap(rpc.SessionReconciliationFailed, "", err)
 		case runtime.CodeNotRunning:
 			return rpc.Wrap(rpc.InvalidSessionState, "", err)
+		case runtime.CodeVersion:
+			return rpc.Wrap(code, refused.Err.Error(), err) // names versions, nothing of the host's
 		case runtime.CodeClosed:
 			return rpc.Wrap(rpc.ShuttingDown, "", err)
 		case runtime.CodeUnsupported:

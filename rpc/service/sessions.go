@@ -12,6 +12,7 @@ import (
 	"gloved.dev/policy"
 	"gloved.dev/rpc"
 	"gloved.dev/rpc/wire"
+	"gloved.dev/runtime"
 )
 
 // Sessions serves create_session, session_status and list_sessions.
@@ -214,6 +215,9 @@ func sessionRecord(r session.Record) *wire.Session {
 		CreatedAtMS: number(r.CreatedAtMS), ExpiresAtMS: number(r.ExpiresAtMS),
 		ProfileDigest: r.ProfileDigest, StartedAtMS: number(r.RunningAtMS), FinishedAtMS: number(r.FinishedAtMS),
 		FailureCode: r.FailureCode,
+	}
+	if runtime.Foreign(r) != nil {
+		out.Issue = runtime.IssueVersion
 	}
 	if r.Terminal != nil {
 		out.TerminationCause = r.Terminal.TerminationCause

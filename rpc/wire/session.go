@@ -66,6 +66,8 @@ type Session struct {
 	ExitCode                 *int        `json:"exit_code,omitempty"`
 	FailureCode              string      `json:"failure_code,omitempty"`
 	Receipt                  *ReceiptRef `json:"receipt,omitempty"`
+	// Issue says why a session that runs cannot be used here.
+	Issue string `json:"issue,omitempty" jsonschema:"monitor_version: a gloved of another build holds it and only that build can use it"`
 }
 
 // SessionParams names a session; several methods take nothing else.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -33,12 +34,15 @@ type sealedOutcome struct {
 }
 
 func outcomeMAC(key string, o *Outcome) (string, error) {
+	if o.ProtocolVersion < 1 || o.ProtocolVersion > math.MaxUint8 {
+		return "", fault(CodeProtocol, "the outcome has version %d, which is none", o.ProtocolVersion)
+	}
 	body, err := strictjson.Canonical(o)
 	if err != nil {
 		return "", err
 	}
 	m := hmac.New(sha256.New, []byte(key))
-	m.Write(digest.New("glove.monitor-outcome").U8(ProtocolVersion).S(string(body)).Bytes())
+	m.Write(digest.New("glove.monitor-outcome").U8(uint8(o.ProtocolVersion)).S(string(body)).Bytes())
 	return hex.EncodeToString(m.Sum(nil)), nil
 }
 
@@ -57,6 +61,10 @@ func writeOutcome(dir, key string, o *Outcome) error {
 // ReadOutcome reads the durable outcome of a session directory. It returns
 // safefile.ErrNotFound (by errors.Is) while there is none, and CodeUnproven for
 // one that was not written by the session's monitor.
+//
+// The monitor may have spoken another version of the protocol. A version changes
+// how gloved and a monitor talk; what a member of the outcome means it never
+// changes: a new fact is a new member, which a build that does not know it refuses.
 func ReadOutcome(dir, sessionID, key string) (*Outcome, error) {
 	data, _, err := safefile.ReadOwner(filepath.Join(dir, OutcomeName), maxOutcome)
 	if err != nil {
@@ -75,8 +83,6 @@ func ReadOutcome(dir, sessionID, key string) (*Outcome, error) {
 		return nil, fault(CodeUnproven, "the outcome file does not carry the session's authenticator")
 	case s.Outcome.SessionID != sessionID:
 		return nil, fault(CodeUnproven, "the outcome file belongs to another session")
-	case s.Outcome.ProtocolVersion != ProtocolVersion:
-		return nil, fault(CodeProtocol, "the outcome has version %d, this gloved reads %d", s.Outcome.ProtocolVersion, ProtocolVersion)
 	}
 	return &s.Outcome, nil
 }

@@ -86,7 +86,7 @@ func (o Options) Rotate(ctx context.Context, log *slog.Logger, acknowledged *rec
 func newServer(assembly *service.Assembly, log *slog.Logger) (*rpc.Server, error) {
 	return rpc.NewServer(rpc.Options{
 		Registry: assembly.Registry, Logger: log,
-		Server: wire.Implementation{Name: "gloved", Version: version.Version},
+		Server: wire.Implementation{Name: "gloved", Version: version.Get().Build()},
 	})
 }
 

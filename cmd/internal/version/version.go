@@ -8,8 +8,10 @@ import (
 	"strings"
 )
 
-// Version is the release, as in CHANGELOG.md.
-const Version = "0.1.0"
+// Version is the release, as in CHANGELOG.md. It is a variable for the linker only: a
+// packager names builds of their own with -ldflags "-X
+// gloved.dev/cmd/internal/version.Version=…", and tests make one that is another.
+var Version = "0.1.0"
 
 // Info is what `version --json` prints.
 type Info struct {
@@ -36,6 +38,19 @@ func Get() Info {
 		}
 	}
 	return info
+}
+
+// Build tells builds apart, as programs name themselves to each other: the release and,
+// where it is known, the commit as the build metadata of Semantic Versioning.
+func (i Info) Build() string {
+	if i.Revision == "" {
+		return i.Version
+	}
+	build := i.Version + "+" + i.Revision[:min(12, len(i.Revision))]
+	if i.Modified {
+		build += ".modified"
+	}
+	return build
 }
 
 // String is the version as one line, without the program's name.
