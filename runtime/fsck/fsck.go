@@ -36,6 +36,7 @@ const (
 	StartUnfinished   = "start_unfinished"    // its start was not finished and nobody will finish it
 	ProcessMismatch   = "process_mismatch"    // the recorded process id belongs to another process
 	MonitorSilent     = "monitor_silent"      // a monitor lives and does not prove itself
+	MonitorVersion    = "monitor_version"     // a monitor lives that speaks another build's protocol
 	MonitorStray      = "monitor_stray"       // a monitor lives in the directory of a session that is over or unknown
 	SpareStray        = "spare_stray"         // a spare monitor outlived its gloved
 	ProcessStray      = "process_stray"       // a process runs as a session's host user whom no monitor claims

@@ -40,7 +40,7 @@ func TestProcessOfAnotherIdentity(t *testing.T) {
 	moved.CgroupIno++
 	boot.BootID = "00000000-0000-4000-8000-000000000000"
 	for id, as := range map[string]session.ProcessIdentity{"started": started, "moved": moved, "boot": boot} {
-		w.invented(id, as)
+		w.invented(id, as, monitor.ProtocolVersion)
 		must(t, os.Mkdir(filepath.Join(w.path("root"), runtime.DirName(id)), 0o700))
 	}
 	w.check(ProcessMismatch, ProcessMismatch, SessionLost)
@@ -61,13 +61,16 @@ func TestMonitorThatDoesNotProveItself(t *testing.T) {
 	p := sleeper(t, nil)
 	gone := identityOf(t, p)
 	gone.BootID = "00000000-0000-4000-8000-000000000000"
-	w.invented("silent", gone)
-	w.invented("wrong", gone)
+	w.invented("silent", gone, monitor.ProtocolVersion)
+	w.invented("wrong", gone, monitor.ProtocolVersion)
+	w.invented("newer", gone, monitor.ProtocolVersion+1)
 	w.close()
 	silent, wrong := filepath.Join(w.path("root"), runtime.DirName("silent")), filepath.Join(w.path("root"), runtime.DirName("wrong"))
 	must(t, os.Mkdir(silent, 0o700))
 	must(t, os.Mkdir(wrong, 0o700))
-	for _, dir := range []string{silent, wrong} {
+	newer := filepath.Join(w.path("root"), runtime.DirName("newer"))
+	must(t, os.Mkdir(newer, 0o700))
+	for _, dir := range []string{silent, wrong, newer} {
 		lock, err := safefile.LockFile(filepath.Join(dir, monitor.LockName))
 		must(t, err)
 		defer lock.Unlock()
@@ -76,11 +79,11 @@ func TestMonitorThatDoesNotProveItself(t *testing.T) {
 	must(t, os.Link(filepath.Join(w.path("root"), runtime.DirName("live"), monitor.SocketName), filepath.Join(wrong, monitor.SocketName)))
 	found, err := Check(t.Context(), w.config())
 	must(t, err)
-	expect(t, "found", found, []string{MonitorSilent, MonitorSilent})
+	expect(t, "found", found, []string{MonitorSilent, MonitorSilent, MonitorVersion})
 	report, err := Repair(t.Context(), w.config(), nil)
 	must(t, err)
-	expect(t, "left", report.Left, []string{MonitorSilent, MonitorSilent})
-	for _, id := range []string{"silent", "wrong", "live"} {
+	expect(t, "left", report.Left, []string{MonitorSilent, MonitorSilent, MonitorVersion})
+	for _, id := range []string{"silent", "wrong", "newer", "live"} {
 		if rec := w.record(id); rec.State != session.Running {
 			t.Errorf("%s is %+v", id, rec)
 		}

@@ -3,6 +3,7 @@ package fsck
 import (
 	"bytes"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -164,7 +165,7 @@ func TestArchivedSessions(t *testing.T) {
 
 // invented puts a running session on record whose monitor and process are the
 // test's own.
-func (w *world) invented(id string, p session.ProcessIdentity) {
+func (w *world) invented(id string, p session.ProcessIdentity, version int) {
 	w.t.Helper()
 	rec := w.create(id)
 	a := authorize(rec)
@@ -174,7 +175,7 @@ func (w *world) invented(id string, p session.ProcessIdentity) {
 	room, err := w.receipts.Reserve(id, rec.ControllerPlanDigest, profile)
 	must(w.t, err)
 	_, err = w.store.MarkStarting(w.t.Context(), session.StartingRequest{IdempotencyKey: "starting-" + id, SessionID: id,
-		AuthorizationID: a.AuthorizationID, ProfileDigest: profile, Monitor: session.Monitor{"key": profile}, Reservation: room},
+		AuthorizationID: a.AuthorizationID, ProfileDigest: profile, Monitor: session.Monitor{"protocol": strconv.Itoa(version), "key": profile}, Reservation: room},
 		func(time.Time, session.Record) error { return nil })
 	must(w.t, err)
 	_, err = w.store.MarkRunning(w.t.Context(), session.ProcessRequest{IdempotencyKey: "running-" + id, SessionID: id, Process: p})

@@ -101,6 +101,11 @@ func (k *check) active(ctx context.Context, r session.Record) error {
 		return nil
 	}
 	defer dir.Close()
+	if err := runtime.Foreign(r); err != nil && k.stillHeld(r.SessionID) {
+		k.lives[r.SessionID] = true // it is not even greeted
+		k.report(MonitorVersion, r.SessionID, err.Error(), "nothing is done to it: use the build that started it, or let it end", nil)
+		return nil
+	}
 	var client *monitor.Client
 	var status monitor.Status
 	var silence error
