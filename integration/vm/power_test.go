@@ -103,7 +103,7 @@ func powerPlans(n int, random *rand.Rand) (plans [machines][]powerPlan) {
 		case turn%2 == 0 && len(points) > 0:
 			group, points = points[:1], points[1:]
 		case turn%8 == 1:
-			group = powerChains[i/8%len(powerChains)]
+			group = powerChains[(turn/8*machines+m)%len(powerChains)]
 		case turn%8 == 5:
 			group = []powerPlan{{bootWrites: 1 + random.IntN(60)}}
 		default:
