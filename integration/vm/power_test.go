@@ -24,10 +24,13 @@ const (
 	// powerPackage holds the guest's side, TestPowerLoss.
 	powerPackage = "runtime"
 	// cutsVariable asks for a number of cuts; without it there are longCuts if there is time for
-	// full runs, and otherwise as many as fit into shortTime, but no more than shortCuts.
+	// full runs, and otherwise as many as fit into shortTime, but no more than shortCuts. A plain
+	// "go test", which has brief for all of this package, gets fewCuts.
 	cutsVariable = "GLOVE_VM_CUTS"
 	longCuts     = 120
 	shortCuts    = 24
+	fewCuts      = 4
+	brief        = 10 * time.Minute
 	shortTime    = 200 * time.Second
 	// seedVariable repeats the choices of an earlier run.
 	seedVariable = "GLOVE_VM_SEED"
@@ -291,6 +294,9 @@ func powerCount(t *testing.T) (count int, until time.Time) {
 	if bounded && time.Until(deadline) < full {
 		if short := time.Now().Add(shortTime); short.Before(until) {
 			until = short
+		}
+		if time.Until(deadline) <= brief {
+			return fewCuts, until
 		}
 		return shortCuts, until
 	}
