@@ -80,7 +80,8 @@ func sweep(host *cgroup.Host) {
 			continue
 		}
 		id, err := host.Lookup(name)
-		if err != nil {
+		if err != nil { // half made or half removed, when its program was killed
+			_ = host.Sweep(context.Background(), name) // the next room tries again
 			continue
 		}
 		group, err := host.Open(name, id)
