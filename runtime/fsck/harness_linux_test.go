@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +217,17 @@ func (w *world) end() {
 			w.t.Error(err)
 		}
 	}
+	// Their monitors write their ends; the directory can be removed after that.
+	dirs, err := filepath.Glob(filepath.Join(w.path("root"), runtime.DirPrefix+"*"))
+	must(w.t, err)
+	for _, dir := range dirs {
+		if _, err := until(context.Background(), time.Minute, func() (bool, error) {
+			alive, err := held(filepath.Join(dir, monitor.LockName))
+			return !alive || err != nil, nil
+		}); err != nil {
+			w.t.Error(err)
+		}
+	}
 }
 
 func (w *world) prefix() string {
@@ -338,24 +350,28 @@ func (w *world) monitorGone(dir string) {
 	}
 }
 
-// lockOwner finds the process that holds a lock.
-func lockOwner(t testing.TB, path string) int {
+// lockOwner finds the process that holds a lock. The kernel's list may miss one
+// while others come and go.
+func lockOwner(t testing.TB, path string) (pid int) {
 	t.Helper()
 	var st unix.Stat_t
 	must(t, unix.Stat(path, &st))
-	raw, err := os.ReadFile("/proc/locks")
-	must(t, err)
-	for line := range strings.Lines(string(raw)) {
-		f := strings.Fields(line)
-		if len(f) > 5 && f[1] == "FLOCK" && strings.HasSuffix(f[5], fmt.Sprintf(":%d", st.Ino)) {
-			var pid int
-			_, err := fmt.Sscan(f[4], &pid)
-			must(t, err)
-			return pid
+	found, err := until(t.Context(), time.Minute, func() (bool, error) {
+		raw, err := os.ReadFile("/proc/locks")
+		for line := range strings.Lines(string(raw)) {
+			f := strings.Fields(line)
+			if len(f) > 5 && f[1] == "FLOCK" && strings.HasSuffix(f[5], fmt.Sprintf(":%d", st.Ino)) {
+				pid, err = strconv.Atoi(f[4])
+				return true, err
+			}
 		}
+		return false, err
+	})
+	must(t, err)
+	if !found {
+		t.Fatalf("nobody holds %s", path)
 	}
-	t.Fatalf("nobody holds %s", path)
-	return 0
+	return pid
 }
 
 // tree is everything in the world's directories and its control groups: names,
