@@ -32,8 +32,8 @@ const (
 	soakOrdinary  = 20 * time.Second
 	soakShort     = 5 * time.Second
 	soakAtOnce    = 50
-	soakMost      = 20_000           // sessions in all
-	soakPatience  = 90 * time.Second // for one answer, over as many gloveds as it takes
+	soakMost      = 20_000          // sessions in all
+	soakPatience  = 4 * time.Minute // for one answer, over as many gloveds as it takes: fifty starts may be before it
 	soakMostLines = 12
 )
 
@@ -60,10 +60,10 @@ func soakFor(t testing.TB) time.Duration {
 type soak struct {
 	*site
 	until time.Time
+	log   string // where gloved's messages go
 
-	mu   sync.Mutex
-	pid  int           // of the gloved that serves
-	stop chan struct{} // closed when the last one has gone for good
+	mu  sync.Mutex
+	pid int // of the gloved that serves
 
 	begun                                             atomic.Int64 // sessions
 	attached, resized, detached, written, reconnected atomic.Int64
@@ -76,10 +76,11 @@ type soak struct {
 // the sessions that left an outcome, and the host is as it was before.
 func TestSoak(t *testing.T) {
 	duration := soakFor(t)
-	s := &soak{site: newSite(t, soakScript), stop: make(chan struct{})}
+	s := &soak{site: newSite(t, soakScript), log: filepath.Join(t.TempDir(), "gloved.log")}
 	s.until = time.Now().Add(duration)
 	cmd := s.serve()
-	c := s.dial(client.Options{})
+	defer func() { s.given(cmd) }()
+	c := s.open()
 	s.acknowledge(c)
 	idle := descriptors(t, cmd.Process.Pid)
 	seed := uint64(time.Now().UnixNano())
@@ -107,7 +108,7 @@ func TestSoak(t *testing.T) {
 		restarts[how]++
 		c.Close()
 		cmd = s.serve()
-		c = s.dial(client.Options{})
+		c = s.open()
 		s.acknowledge(c)
 	}
 	workers.Wait()
@@ -141,25 +142,63 @@ func TestSoak(t *testing.T) {
 // journal that was rotated meanwhile.
 const spareDescriptors = 4
 
-// serve starts the next gloved.
+// serve starts the next gloved, and keeps what it says.
 func (s *soak) serve() *exec.Cmd {
-	cmd := s.resident()
+	s.t.Helper()
+	args := s.args("--runtime-dir", s.vars["RUNTIME"])
+	cmd := exec.Command(args[0], args[1:]...)
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	must(s.t, err)
+	defer log.Close()
+	cmd.Stderr = log
+	must(s.t, cmd.Start())
 	s.mu.Lock()
 	s.pid = cmd.Process.Pid
 	s.mu.Unlock()
 	return cmd
 }
 
+// open connects to the gloved that was just started.
+func (s *soak) open() *client.Client {
+	s.t.Helper()
+	var c *client.Client
+	eventually(s.t, func() (err error) {
+		c, err = client.DialRuntimeDir(s.ctx(soakPatience), s.vars["RUNTIME"], client.Options{})
+		return err
+	})
+	return c
+}
+
+// given shows, after a failure, what the last gloved does and has said, and ends what is
+// left of the sessions.
+func (s *soak) given(cmd *exec.Cmd) {
+	if !s.t.Failed() {
+		return
+	}
+	_ = cmd.Process.Signal(syscall.SIGQUIT) // it may be gone; else it says what each goroutine waits for
+	_ = cmd.Wait()                          // it was told to end
+	if text, err := os.ReadFile(s.log); err == nil {
+		s.t.Logf("gloved said:\n%s", text[max(0, len(text)-soakTail):])
+	}
+	for _, pid := range holders(s.dir) {
+		if pid != os.Getpid() {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // a monitor takes its session along
+		}
+	}
+}
+
+// soakTail is how much of the log is shown.
+const soakTail = 64 << 10
+
 // acknowledge pages to the head and acknowledges it. A page that reaches the head may
 // already let sessions end, and the head move: then it is paged again.
 func (s *soak) acknowledge(c *client.Client) {
 	s.t.Helper()
-	ctx := s.ctx(soakPatience)
 	if s.head.KeyID == "" {
 		s.head = wire.Anchor{KeyID: c.Hello().Capabilities.ReceiptAudit.KeyID, HeadHMAC: strings.Repeat("0", 64)}
 	}
 	for {
-		page, err := c.PageReceipts(ctx, s.head, 1000)
+		page, err := c.PageReceipts(s.ctx(soakPatience), s.head, 1000)
 		must(s.t, err)
 		if n := len(page.Envelopes); n > 0 {
 			var last receipt.Envelope
@@ -170,11 +209,11 @@ func (s *soak) acknowledge(c *client.Client) {
 			continue
 		}
 		s.n++
-		_, err = c.AcknowledgeReceipts(ctx, s.key("ack"), s.head)
+		_, err = c.AcknowledgeReceipts(s.ctx(soakPatience), s.key("ack"), s.head)
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, rpc.AuditReconciliationFailed) || ctx.Err() != nil {
+		if !errors.Is(err, rpc.AuditReconciliationFailed) {
 			s.t.Fatal(err)
 		}
 	}
