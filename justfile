@@ -16,6 +16,10 @@ lint *ARGS:
 fuzz TIME="20s":
     .ci/fuzz {{TIME}}
 
+# Run fifty sessions at once under a gloved that is killed and restarted at random, for TIME.
+soak TIME="10m":
+    GLOVE_TEST_SOAK={{TIME}} go test -v -count 1 -timeout 24h -run '^TestSoak$' ./integration/session
+
 # Compare with bwrap, runc and bare loops on this machine.
 bench *ARGS:
     go test -run '^$' -bench . -benchtime 1x -timeout 30m ./integration/bench {{ARGS}}

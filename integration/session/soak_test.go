@@ -226,7 +226,7 @@ type soaker struct {
 	c       *client.Client
 	id      string
 	seen    []byte // the transcript so far
-	started bool   // its start was acknowledged
+	started bool   // its command provably ran: the start was answered at once, or there is output
 }
 
 func (s *soak) worker(random *rand.Rand, n int) {
@@ -284,12 +284,12 @@ func (w *soaker) once(ctx context.Context, ask func(ctx context.Context, c *clie
 
 // life is that of one session, from its creation to its cleanup.
 func (w *soaker) life() error {
-	started, err := w.begin()
-	w.started = started
+	w.started = false
+	began, err := w.begin()
 	if err != nil {
 		return err
 	}
-	if started {
+	if began {
 		if err := w.use(); err != nil {
 			return err
 		}
@@ -319,7 +319,9 @@ func (w *soaker) begin() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("create: %w", err)
 	}
+	asked := 0
 	err = w.try(func(ctx context.Context, c *client.Client) error {
+		asked++
 		_, err := c.StartSession(ctx, "start-"+w.id, wire.StartAuthorization{SchemaVersion: 1, AuthorizationID: "auth-" + w.id, SessionID: w.id,
 			ControllerPlanDigest: rec.ControllerPlanDigest, PlanContentDigest: rec.PlanContentDigest,
 			ApprovedAtMS: rec.CreatedAtMS, ExpiresAtMS: rec.CreatedAtMS + 100_000})
@@ -332,7 +334,9 @@ func (w *soaker) begin() (bool, error) {
 		}
 		return false, nil
 	}
-	// The answer to a start that was asked for again is where the first one has got to.
+	// The answer to a start that was asked for again is where the first one has got to:
+	// one that came to nothing may be on record as running until it is reconciled.
+	w.started = asked == 1
 	now, err := w.wait("running")
 	return err == nil && now.State != "failed", err
 }
@@ -383,7 +387,11 @@ func (w *soaker) over(cause error) (bool, error) {
 	if cause == nil {
 		return false, nil
 	}
-	rec, err := w.status()
+	look := w.status
+	if !w.started {
+		look = func() (*wire.Session, error) { return w.wait() }
+	}
+	rec, err := look()
 	if err == nil && (rec.State == "exited" || rec.State == "failed") {
 		return true, nil
 	}
@@ -416,6 +424,7 @@ func (w *soaker) read(waitMS int) error {
 			return rpc.NewError(rpc.Internal, fmt.Sprintf("from %d on came %d bytes, up to %d, truncated %v", len(w.seen), len(r.Data), r.NextCursor, r.Truncated))
 		}
 		w.seen = append(w.seen, r.Data...)
+		w.started = w.started || len(r.Data) > 0
 		return nil
 	})
 }
@@ -454,7 +463,9 @@ func (w *soaker) finish() error {
 // wait waits for the session's end, or for one of states.
 func (w *soaker) wait(states ...string) (*wire.Session, error) {
 	states = append(states, "exited", "failed")
-	for deadline := time.Now().Add(soakPatience); ; {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(soakPatience); ; <-tick.C {
 		rec, err := w.status()
 		if err != nil || slices.Contains(states, rec.State) {
 			return rec, err
@@ -462,7 +473,6 @@ func (w *soaker) wait(states ...string) (*wire.Session, error) {
 		if time.Now().After(deadline) {
 			return rec, fmt.Errorf("it does not become one of %v: %+v", states, rec)
 		}
-		time.Sleep(50 * time.Millisecond) // between two looks; the deadline decides
 	}
 }
 
