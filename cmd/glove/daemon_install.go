@@ -179,7 +179,7 @@ func (a *app) writeUnit(s service, text string, force bool) (changed bool, err e
 		}
 		return false, ui.Fail("unit_not_ours", why, "keep additions in a drop-in ("+s.systemctl("edit")+"), or replace it with --force")
 	}
-	if err := os.MkdirAll(s.dir, 0o755); err == nil {
+	if err = os.MkdirAll(s.dir, 0o755); err == nil {
 		err = replaceFile(s.dir, s.path, []byte(text))
 	}
 	if err != nil {

@@ -205,12 +205,12 @@ func TestSystemdVerifies(t *testing.T) {
 		spec := forms["system-253"]
 		spec.Gloved = "/x"
 		path := filepath.Join(t.TempDir(), Name)
-		bad := strings.Replace(text(t, spec), "KillMode=process", "KillMode=proces", 1)
+		bad := strings.Replace(text(t, spec), "KillMode=process", "KillMode=none-such", 1)
 		if err := os.WriteFile(path, []byte(bad), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		out, _ := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", path).CombinedOutput()
-		if !strings.Contains(string(out), "proces") {
+		if !strings.Contains(string(out), "none-such") {
 			t.Errorf("a wrong value goes unnoticed: %s", out)
 		}
 	})
