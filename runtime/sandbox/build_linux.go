@@ -15,6 +15,8 @@ import (
 type builder struct {
 	inner
 	root   int           // the new root's mount
+	holder string        // the host's directory that the root lies over until it takes over
+	held   int           // that directory, below the root
 	system []systemEntry // what of the host comes along
 	mounts []int         // the session's, in the order of the spec
 }

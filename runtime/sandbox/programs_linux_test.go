@@ -2,8 +2,11 @@ package sandbox
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"gloved.dev/internal/require"
@@ -106,5 +109,28 @@ func TestGoBuild(t *testing.T) {
 	}
 	if got := run(t, c); got.output != "built\n" {
 		t.Errorf("output %q, exit %+v", got.output, got.exit)
+	}
+}
+
+// TestSystemPathBelowTheHolder: the new root lies over a directory of the host until it
+// takes over; what is below that directory can be brought along all the same.
+func TestSystemPathBelowTheHolder(t *testing.T) {
+	needRoom(t)
+	for _, holder := range rootHolders {
+		dir, err := os.MkdirTemp(holder, "gloved-system-")
+		if err != nil {
+			continue // a user's test may not write there
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "known"), []byte("content"), 0o644),
+			os.Symlink("known", filepath.Join(dir, "link"))); err != nil {
+			t.Fatal(err)
+		}
+		c := shell(t, "cat "+dir+"/known "+dir+"/link")
+		c.Mounts = slices.DeleteFunc(c.Mounts, func(m Mount) bool { return m.Target == holder }) // it would hide it
+		c.SystemPaths = append(DefaultSystemPaths(), dir)
+		if out := run(t, c); out.output != "contentcontent" {
+			t.Errorf("below %s: %q, %+v", holder, out.output, out.exit)
+		}
 	}
 }

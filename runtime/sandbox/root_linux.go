@@ -2,11 +2,12 @@ package sandbox
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"gloved.dev/internal/ident"
 )
 
 // systemEntry is one host path that comes along: a detached clone, or a link.
@@ -44,7 +45,7 @@ func (b *builder) gatherSystem() error {
 		if covered(b.system, path) {
 			continue
 		}
-		e, err := gather(path)
+		e, err := b.gather(path)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			continue
 		}
@@ -68,19 +69,24 @@ func covered(have []systemEntry, path string) bool {
 	return false
 }
 
-func gather(path string) (*systemEntry, error) {
+func (b *builder) gather(path string) (*systemEntry, error) {
+	dir, from := unix.AT_FDCWD, path
+	if ident.Within(path, b.holder) { // the root lies over it
+		dir, from = b.held, "."+strings.TrimPrefix(path, b.holder)
+	}
 	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
+	if err := unix.Fstatat(dir, from, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return nil, err
 	}
 	e := &systemEntry{path: path, fd: -1}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
-		link, err := os.Readlink(path)
+		link := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(dir, from, link)
 		if err != nil {
 			return nil, err
 		}
-		e.link = link
+		e.link = string(link[:n])
 		return e, nil
 	case unix.S_IFDIR:
 		e.dir = true
@@ -90,7 +96,7 @@ func gather(path string) (*systemEntry, error) {
 	}
 	// Whole subtrees: what a host mounts below /usr belongs to it, and the kernel
 	// does not let a user namespace see under a mount.
-	fd, err := cloneTree(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_RECURSIVE)
+	fd, err := cloneTree(dir, from, unix.AT_SYMLINK_NOFOLLOW|unix.AT_RECURSIVE)
 	if err != nil {
 		return nil, err
 	}
@@ -117,9 +123,14 @@ func (b *builder) makeRoot() error {
 	}
 	b.root = fd
 	for _, dir := range rootHolders {
-		if err = unix.MoveMount(fd, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err == nil {
+		if b.held, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			continue
+		}
+		if err = unix.MoveMount(fd, "", b.held, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err == nil {
+			b.holder = dir
 			return nil
 		}
+		_ = unix.Close(b.held)
 	}
 	return err
 }
