@@ -183,15 +183,16 @@ func TestSystemdVerifies(t *testing.T) {
 	version := installed(t)
 	for name, spec := range forms {
 		t.Run(name, func(t *testing.T) {
-			if spec.Systemd >= SubgroupSystemd && version < SubgroupSystemd {
-				t.Skipf("systemd %d does not know this form", version)
-			}
 			args := []string{"verify", "--man=no"}
 			if spec.User {
 				args = append(args, "--user")
 			}
 			out, err := analyze(t, spec, args...)
 			for line := range strings.Lines(out) {
+				newer := spec.Systemd >= SubgroupSystemd && version < SubgroupSystemd
+				if newer && strings.Contains(line, "'DelegateSubgroup'") {
+					continue // the one thing that this systemd is too old for
+				}
 				if strings.Contains(line, Name) {
 					t.Errorf("systemd-analyze verify: %s", line)
 				}
