@@ -18,9 +18,8 @@ const (
 // grows with each page that is copied). A tail that stays as it is while no writer has the lock is torn
 // for good.
 func settle(path string, look func() (torn bool)) {
-	end := time.Now().Add(settleBound)
 	var last int64 = -1
-	for look() && time.Now().Before(end) {
+	for left := settleBound / settleEvery; look() && left > 0; left-- {
 		_, err := os.Lstat(path + ".lock")
 		st, serr := os.Stat(path)
 		if serr != nil || errors.Is(err, fs.ErrNotExist) && st.Size() == last {
