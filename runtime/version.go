@@ -43,13 +43,22 @@ func (e *Executor) awaitForeign(id string) {
 			if alive, err := monitor.Alive(e.dir(id)); err != nil || alive {
 				continue
 			}
-			e.mu.Lock()
-			delete(e.foreign, id)
-			e.mu.Unlock()
-			if err := e.Reconcile(e.ctx); err != nil && e.ctx.Err() == nil {
-				e.Log.Error("reconcile", "session", id, "error", err)
+			// Close waits for us with this lock held: never wait for it.
+			if e.starting.TryLock() {
+				e.settleForeign(id)
+				e.starting.Unlock()
+				return
 			}
-			return
 		}
 	})
+}
+
+// settleForeign reconciles, with starting held, once a session of another build ended.
+func (e *Executor) settleForeign(id string) {
+	e.mu.Lock()
+	delete(e.foreign, id)
+	e.mu.Unlock()
+	if err := e.reconcileLocked(e.ctx); err != nil && e.ctx.Err() == nil {
+		e.Log.Error("reconcile", "session", id, "error", err)
+	}
 }

@@ -194,6 +194,7 @@ const soakTail = 64 << 10
 // already let sessions end, and the head move: then it is paged again.
 func (s *soak) acknowledge(c *client.Client) {
 	s.t.Helper()
+	deadline := time.Now().Add(soakPatience) // a head that moves all the time is a failure too
 	if s.head.KeyID == "" {
 		s.head = wire.Anchor{KeyID: c.Hello().Capabilities.ReceiptAudit.KeyID, HeadHMAC: strings.Repeat("0", 64)}
 	}
@@ -213,7 +214,7 @@ func (s *soak) acknowledge(c *client.Client) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, rpc.AuditReconciliationFailed) {
+		if !errors.Is(err, rpc.AuditReconciliationFailed) || time.Now().After(deadline) {
 			s.t.Fatal(err)
 		}
 	}

@@ -21,6 +21,8 @@ type Receipts struct {
 	// controller's anchor and the journal agree; the runtime settles there what an
 	// earlier gloved left. It is set while the assembly is built and not changed later.
 	reconciled func(context.Context)
+	// unsettled, if not nil, reports that reconciling again may change something.
+	unsettled func() bool
 	// full is called after an acknowledgement, which is when receipts can be put away.
 	full func(context.Context)
 }
@@ -61,6 +63,7 @@ func (r *Receipts) page(ctx context.Context, _ *rpc.Call, q *wire.PageReceiptsPa
 	if q.Limit < 1 || q.Limit > wire.MaxPageLimit {
 		return nil, badParam("/limit", "limit is 1 to 1000")
 	}
+	before := r.producer.Reconciled()
 	page, err := r.producer.Page(ctx, anchor, q.Limit)
 	if receipt.CodeOf(err) == receipt.Archived {
 		// Who only asks where the chain ends need not have the archives at hand.
@@ -78,7 +81,11 @@ func (r *Receipts) page(ctx context.Context, _ *rpc.Call, q *wire.PageReceiptsPa
 		}
 		out.Envelopes = append(out.Envelopes, raw)
 	}
-	r.settle(ctx)
+	// Reconciling waits for every start before it. A page that did so each time would
+	// be old when it is read: on a busy gloved no controller could ever acknowledge.
+	if !before || r.unsettled != nil && r.unsettled() {
+		r.settle(ctx)
+	}
 	return out, nil
 }
 

@@ -329,6 +329,7 @@ func (b *builder) buildRuntime() error {
 	if err := executor.Adopt(context.Background()); err != nil {
 		return &BuildError{Option: option, Err: err}
 	}
+	b.receipts.unsettled = func() bool { return executor.NotReady() != "" || len(executor.Issues()) > 0 }
 	b.receipts.reconciled = func(ctx context.Context) {
 		if err := executor.Reconcile(ctx); err != nil {
 			b.Logger.Error("reconcile", "error", err)
