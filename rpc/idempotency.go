@@ -11,12 +11,13 @@ import (
 
 const (
 	// MaxKeys bounds the idempotency keys remembered in memory.
-	MaxKeys = 1024
+	MaxKeys = 4096
 	// maxKeyBytes bounds the answers remembered with them.
 	maxKeyBytes = 16 << 20
-	// keyLifetime is how long an answer is kept at least. Older ones make room
-	// when the table is full, so that a resident server never wears out.
-	keyLifetime = time.Hour
+	// keyLifetime is how long an answer is kept at least: as long as a client tries
+	// the same request again. Older ones make room when the table is full, so that
+	// neither a resident server nor a busy one wears out.
+	keyLifetime = 2 * time.Minute
 )
 
 // keyTable remembers the answers of mutating methods that do not do so
