@@ -85,7 +85,9 @@ func newDisk(t *testing.T, seed uint64) *disk {
 				return // closed
 			}
 			serving.Go(func() {
-				if err := d.serve(c); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				// A killed machine resets the connection, or leaves a message half said.
+				err, reset := d.serve(c), new(net.OpError)
+				if err != nil && !errors.As(err, &reset) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 					d.say("disk: " + err.Error())
 				}
 				c.Close()
