@@ -46,7 +46,8 @@ const (
 // user they run inside integration/escape.
 var chosen = map[string]string{
 	"runtime":            "^Test(RunEndsInAReceipt|Adoption|Unruly|Replays|Conservation|ReconcileMeanwhile)$",
-	"integration/escape": "^TestEscape$", // as root, which attacks as a user's gloved too
+	"runtime/fsck":       "^Test(HealthyHostHasNoFindings|KilledMonitorAndGloved|ProcessOfAnotherIdentity|UsersAndStrays)$",
+	"integration/escape": "^Test(Escape|Whole)$", // as root, which attacks as a user's gloved too
 }
 
 // elsewhere are packages of the approval program: they need nothing that only
