@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -321,7 +322,7 @@ func (e *Executor) sweep(ctx context.Context) ([]Issue, error) {
 			keepGroups[r.Monitor[locatorCgroup]] = true
 		}
 	}
-	if err := e.sweepDirs(keepDirs); err != nil {
+	if err := e.sweepDirs(ctx, keepDirs); err != nil {
 		return nil, err
 	}
 	if err := crashpoint.At(e.Root, crashpoint.SweepDirectories); err != nil {
@@ -337,7 +338,7 @@ func (e *Executor) sweep(ctx context.Context) ([]Issue, error) {
 // maxRootEntries bounds how many names of the root are looked at.
 const maxRootEntries = 10000
 
-func (e *Executor) sweepDirs(keep map[string]bool) error {
+func (e *Executor) sweepDirs(ctx context.Context, keep map[string]bool) error {
 	d, err := os.Open(e.Root)
 	if err != nil {
 		return err
@@ -352,6 +353,14 @@ func (e *Executor) sweepDirs(keep map[string]bool) error {
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, dirPrefix) && !keep[name] {
+			// A start's monitor that lost its gloved undoes what it made. Without its
+			// directory nobody would know of it any more: not the next start of the
+			// session either, which needs the same names.
+			err := e.goneFrom(ctx, filepath.Join(e.Root, name))
+			if errors.Is(err, &Error{Code: CodeMonitor}) {
+				e.Log.Error("keep directory", "name", name, "error", err)
+				continue
+			}
 			if err := e.removeName(name); err != nil {
 				e.Log.Error("remove directory", "name", name, "error", err)
 			}

@@ -359,11 +359,13 @@ func (e *Executor) freshDir(ctx context.Context, id, group string) error {
 const goneBound = 15 * time.Second
 
 // gone waits until a session's monitor does not live any more.
-func (e *Executor) gone(ctx context.Context, id string) error {
+func (e *Executor) gone(ctx context.Context, id string) error { return e.goneFrom(ctx, e.dir(id)) }
+
+func (e *Executor) goneFrom(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, goneBound)
 	defer cancel()
 	for {
-		alive, err := monitor.Alive(e.dir(id))
+		alive, err := monitor.Alive(dir)
 		if err != nil || !alive {
 			return err
 		}
