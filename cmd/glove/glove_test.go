@@ -212,3 +212,21 @@ func TestPrettyJSONIsSafeOnATerminal(t *testing.T) {
 		t.Errorf("the member is not coloured: %q", got)
 	}
 }
+
+// TestJournalPathsAreSafeOnATerminal: whoever names a file may put into its name what moves
+// a cursor; no verdict on it, and no next step, hands that to the operator's terminal.
+func TestJournalPathsAreSafeOnATerminal(t *testing.T) {
+	torn := filepath.Join(t.TempDir(), "torn\x1b[31m log")
+	if err := os.WriteFile(torn, []byte(`{"half`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"verify", "absent\x1b[31m"}, {"verify", torn}, {"show", torn}, {"repair", torn}, {"repair", "--yes", torn}} {
+		var out, errs bytes.Buffer
+		a := testApp(&out, &errs)
+		ui.Run(a.root(), a.Streams, append([]string{"journal"}, args...))
+		said := out.String() + errs.String()
+		if said == "" || strings.Contains(said, "\x1b") {
+			t.Errorf("%q: said %q", args, said)
+		}
+	}
+}

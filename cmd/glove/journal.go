@@ -95,7 +95,7 @@ func (a *app) showVerdict(path string, verdict journal.Verdict) {
 	if verdict.Status != journal.StatusClean {
 		style = ui.Red
 	}
-	a.Outf("%s  %s\n", ui.Paint(a.OutColor, style, string(verdict.Status)), path)
+	a.Outf("%s  %s\n", ui.Paint(a.OutColor, style, string(verdict.Status)), ui.Printable(path))
 	switch verdict.Status {
 	case journal.StatusClean:
 		if verdict.Head == nil {
@@ -112,7 +112,7 @@ func (a *app) showVerdict(path string, verdict journal.Verdict) {
 	case journal.StatusTorn:
 		a.Outf("  %s proven, then %s at offset %d, never acknowledged\n",
 			plural(verdict.Records, "record"), plural(verdict.Bytes, "byte"), verdict.Offset)
-		a.Outf("  %s glove journal repair %s\n", ui.Paint(a.OutColor, ui.Cyan, "next:"), path)
+		a.Outf("  %s glove journal repair %s\n", ui.Paint(a.OutColor, ui.Cyan, "next:"), shown(path))
 	case journal.StatusCorrupt:
 		if verdict.Archive != "" {
 			a.showArchiveFault(path, verdict)
@@ -135,10 +135,14 @@ func (a *app) showArchiveFault(path string, verdict journal.Verdict) {
 	a.Outf("  %s of the log itself are good\n  %s\n", plural(verdict.Records, "record"), ui.Printable(verdict.Message))
 	next := "keep all files, and compare the archive with a copy"
 	if verdict.Reason == journal.ReasonArchiveMissing {
-		next = "put " + ui.Printable(verdict.Archive) + " back beside " + path
+		next = "put " + ui.Printable(verdict.Archive) + " back beside " + ui.Printable(path)
 	}
 	a.Outf("  %s %s\n", ui.Paint(a.OutColor, ui.Cyan, "next:"), next)
 }
+
+// shown is a path as a word of a command line that is printed: whoever named the file may
+// have put what moves a cursor into its name.
+func shown(path string) string { return ui.Printable(quote(path)) }
 
 func badSeq(verdict journal.Verdict) string {
 	if verdict.FirstBadSeq == nil {
@@ -198,13 +202,13 @@ func (a *app) walkEnd(path string, err error) error {
 	case err == nil, errors.Is(err, errEnough), errors.Is(err, os.ErrClosed):
 		return nil
 	case errors.As(err, &torn):
-		return &ui.Error{Code: "torn_tail", Message: err.Error(), Exit: journal.ExitTorn, Next: "glove journal repair " + path}
+		return &ui.Error{Code: "torn_tail", Message: err.Error(), Exit: journal.ExitTorn, Next: "glove journal repair " + quote(path)}
 	case errors.As(err, &corrupt):
-		return &ui.Error{Code: "corrupt", Message: err.Error(), Exit: journal.ExitCorrupt, Next: "glove journal verify " + path}
+		return &ui.Error{Code: "corrupt", Message: err.Error(), Exit: journal.ExitCorrupt, Next: "glove journal verify " + quote(path)}
 	}
 	var refused *journal.Error
 	if errors.As(err, &refused) && refused.Code == journal.CodeRotated {
-		return &ui.Error{Code: "rotated", Message: "the journal was rotated: " + refused.Detail, Next: "glove journal tail -f " + path}
+		return &ui.Error{Code: "rotated", Message: "the journal was rotated: " + refused.Detail, Next: "glove journal tail -f " + quote(path)}
 	}
 	return &ui.Error{Code: "unreadable", Message: err.Error(), Exit: journal.ExitUnreadable}
 }
@@ -343,8 +347,8 @@ func (a *app) showRepair(path string, report journal.RepairReport) {
 	a.Outf("complete: %s; no record: %s at offset %d:\n", plural(report.Records, "record"), plural(report.Bytes, "byte"), report.Offset)
 	a.Outf("  %q\n", report.Preview)
 	if report.Kept != "" {
-		a.Outf("cut; the bytes are kept in %s\n", report.Kept)
+		a.Outf("cut; the bytes are kept in %s\n", ui.Printable(report.Kept))
 		return
 	}
-	a.Outf("%s glove journal repair --yes %s\n", ui.Paint(a.OutColor, ui.Cyan, "next:"), path)
+	a.Outf("%s glove journal repair --yes %s\n", ui.Paint(a.OutColor, ui.Cyan, "next:"), shown(path))
 }
