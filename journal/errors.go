@@ -102,6 +102,7 @@ const (
 
 	// Of an archive that the first record commits to.
 	ReasonArchiveMissing    Reason = "archive-missing"    // no such file
+	ReasonArchiveUnnamed    Reason = "archive-unnamed"    // it is there, and the log does not know of it
 	ReasonArchiveUnreadable Reason = "archive-unreadable" // it cannot be read
 	ReasonArchiveCorrupt    Reason = "archive-corrupt"    // a line of it does not verify, or does not follow
 	ReasonArchiveTruncated  Reason = "archive-truncated"  // records are missing off its end

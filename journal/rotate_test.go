@@ -261,6 +261,39 @@ func TestOldCopyRefused(t *testing.T) {
 		if _, err := os.Stat(path + ".000001"); err != nil {
 			t.Errorf("%s: the archive is gone: %v", what, err)
 		}
+		if v, err := journal.VerifyFile(path, journal.VerifyOptions{}); err != nil || v.Reason != journal.ReasonArchiveUnnamed || v.Archive != "log.jsonl.000001" || v.ExitCode() != journal.ExitCorrupt {
+			t.Errorf("%s: verified as %+v, %v", what, v, err)
+		}
+	}
+}
+
+// TestVerifyWhileRotating: a log that is rotated while somebody verifies it is never taken
+// for an old copy of itself.
+func TestVerifyWhileRotating(t *testing.T) {
+	path := filepath.Join(dir(t), "log.jsonl")
+	j := open(t, path, journal.Options{})
+	defer j.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 60 {
+			appendN(t, j, 2)
+			rotate(t, j, keepNothing)
+		}
+	}()
+	for looked := 0; ; looked++ {
+		v, err := journal.VerifyFile(path, journal.VerifyOptions{})
+		if err != nil || v.Status != journal.StatusClean && v.Status != journal.StatusTorn {
+			t.Fatalf("look %d: %s %s %s, %v", looked, v.Status, v.Reason, v.Message, err)
+		}
+		select {
+		case <-done:
+			if looked == 0 {
+				t.Error("it was never looked at meanwhile")
+			}
+			return
+		default:
+		}
 	}
 }
 

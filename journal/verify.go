@@ -196,25 +196,95 @@ func (v *Verdict) fault(err error) {
 }
 
 // VerifyFile proves the log at path, and the archives that it and they name, in
-// its directory. An absent or empty file is a clean log without records. It never
-// writes, locks or creates. When the file cannot be read, or is not a regular
-// file, the verdict is unreadable and the error says why.
+// its directory. An absent or empty file is a clean log without records, unless
+// there is an archive of it: then, as with an older copy, what came after is
+// missing. It never writes, locks or creates. When the file cannot be read, or is
+// not a regular file, the verdict is unreadable and the error says why.
 func VerifyFile(path string, o VerifyOptions) (Verdict, error) {
-	f, err := openRead(path)
+	for tries := 0; ; tries++ {
+		v, f, last, err := verifyFile(path, o)
+		if err != nil || v.Status != StatusClean {
+			return v, errors.Join(err, closeIf(f))
+		}
+		unnamed, err := unnamedArchive(path, last)
+		same := stillAt(path, f)
+		err = errors.Join(err, closeIf(f))
+		switch {
+		case err != nil:
+			return Verdict{Status: StatusUnreadable, Message: err.Error()}, err
+		case !same && tries < maxVerifyTries: // it was rotated meanwhile
+			continue
+		case unnamed == "", !same:
+			return v, nil // of what it was a moment ago
+		}
+		v.Status, v.Anomalies, v.Archive, v.Reason = StatusCorrupt, nil, unnamed, ReasonArchiveUnnamed
+		v.Message = "the archive " + unnamed + " is there, and the log does not know of it: the log is an older copy, or was lost"
+		return v, nil
+	}
+}
+
+// maxVerifyTries bounds how often a log that is rotated while it is read is read again.
+const maxVerifyTries = 3
+
+// verifyFile is one look at the log. It returns the open file, nil for an absent one,
+// and the archive that the log names, if any.
+func verifyFile(path string, o VerifyOptions) (v Verdict, f *os.File, last *Archive, err error) {
+	f, err = openRead(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Verify(empty{}, o), nil
+		return Verify(empty{}, o), nil, nil, nil
 	}
 	if err != nil {
-		return Verdict{Status: StatusUnreadable, Message: err.Error()}, err
+		return Verdict{Status: StatusUnreadable, Message: err.Error()}, nil, nil, err
 	}
-	defer f.Close()
-	v := verify(f, o, func(v *Verdict, a Archive) (bool, error) {
+	v = verify(f, o, func(v *Verdict, a Archive) (bool, error) {
+		last = &a
 		return verifyArchives(filepath.Dir(path), a, o, v)
 	})
 	if v.Status == StatusUnreadable {
-		return v, errors.New(v.Message)
+		err = errors.New(v.Message)
 	}
-	return v, nil
+	return v, f, last, err
+}
+
+func closeIf(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// stillAt reports whether path is still what was opened there, nil being nothing.
+func stillAt(path string, f *os.File) bool {
+	now, err := os.Stat(path)
+	if f == nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	was, werr := f.Stat()
+	return err == nil && werr == nil && os.SameFile(now, was)
+}
+
+// unnamedArchive returns the name of the archive that would come next, if it is there and
+// is not what a rotation that was cut left: see clearRotation.
+func unnamedArchive(path string, last *Archive) (string, error) {
+	next, err := nextArchive(path, last)
+	if err != nil {
+		return "", nil // nothing can have that name
+	}
+	f, err := openRead(next)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	first, err := firstArchive(f)
+	if err := f.Close(); err != nil {
+		return "", err
+	}
+	if err == nil && first != nil && first.Name == filepath.Base(next) {
+		return "", nil
+	}
+	return filepath.Base(next), nil
 }
 
 // verifyArchives proves the archive a and those before it, and reports whether

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -216,8 +217,9 @@ func TestPrettyJSONIsSafeOnATerminal(t *testing.T) {
 // TestJournalPathsAreSafeOnATerminal: whoever names a file may put into its name what moves
 // a cursor; no verdict on it, and no next step, hands that to the operator's terminal.
 func TestJournalPathsAreSafeOnATerminal(t *testing.T) {
-	torn := filepath.Join(t.TempDir(), "torn\x1b[31m log")
-	if err := os.WriteFile(torn, []byte(`{"half`), 0o600); err != nil {
+	dir := t.TempDir()
+	torn := filepath.Join(dir, "torn\x1b[31m log")
+	if err := errors.Join(os.Chmod(dir, 0o700), os.WriteFile(torn, []byte(`{"half`), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"verify", "absent\x1b[31m"}, {"verify", torn}, {"show", torn}, {"repair", torn}, {"repair", "--yes", torn}} {
@@ -227,6 +229,9 @@ func TestJournalPathsAreSafeOnATerminal(t *testing.T) {
 		said := out.String() + errs.String()
 		if said == "" || strings.Contains(said, "\x1b") {
 			t.Errorf("%q: said %q", args, said)
+		}
+		if args[0] == "repair" && !strings.Contains(said, "no record") && !strings.Contains(said, "kept in") {
+			t.Errorf("%q repaired nothing: %q", args, said)
 		}
 	}
 }

@@ -134,7 +134,10 @@ func (a *app) showVerdict(path string, verdict journal.Verdict) {
 func (a *app) showArchiveFault(path string, verdict journal.Verdict) {
 	a.Outf("  %s of the log itself are good\n  %s\n", plural(verdict.Records, "record"), ui.Printable(verdict.Message))
 	next := "keep all files, and compare the archive with a copy"
-	if verdict.Reason == journal.ReasonArchiveMissing {
+	switch verdict.Reason {
+	case journal.ReasonArchiveUnnamed:
+		next = "keep all files, and look for the newest copy of " + ui.Printable(path)
+	case journal.ReasonArchiveMissing:
 		next = "put " + ui.Printable(verdict.Archive) + " back beside " + ui.Printable(path)
 	}
 	a.Outf("  %s %s\n", ui.Paint(a.OutColor, ui.Cyan, "next:"), next)
