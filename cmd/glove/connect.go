@@ -221,6 +221,9 @@ func connectFailure(err error) error {
 			Next: "start one: gloved --runtime-dir DIRECTORY …, or leave the option out to use a temporary one"}
 	case errors.Is(err, context.Canceled):
 		return &ui.Error{Code: "interrupted", Message: "the conversation was interrupted", Err: err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &ui.Error{Code: "no_answer", Message: "gloved took the connection and does not answer", Err: err,
+			Next: "it is stopped, or stuck: if it stays so, end its process; its sessions go on, and the next gloved adopts them"}
 	case errors.Is(err, io.EOF), errors.Is(err, client.ErrClosed):
 		return &ui.Error{Code: "connection_lost", Message: "gloved ended the connection", Err: err,
 			Next: "a request that had no answer may or may not have taken effect: ask again with the same idempotency_key"}

@@ -195,7 +195,9 @@ func relay(ctx context.Context, options Options, log *slog.Logger) error {
 	}
 	log.Debug("relaying", "socket", filepath.Join(dir, transport.SocketName))
 	if err := transport.Relay(ctx, stdio, conn, secret); err != nil && ctx.Err() == nil {
-		return &startError{code: "relay_failed", err: err}
+		by, _ := holder(dir)
+		return &startError{code: "relay_failed", err: fmt.Errorf("%s is in use%s, which could not be talked to: %w", dir, by, err),
+			next: "if it goes on not to answer, end that process: its sessions go on, and the next gloved adopts them"}
 	}
 	return nil
 }
