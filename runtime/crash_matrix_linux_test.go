@@ -55,22 +55,31 @@ func die(dir, set string) {
 	}
 	_ = os.WriteFile(filepath.Join(dir, diedFile), []byte(strconv.Itoa(len(pids))), 0o600)
 	suicide := false
+	var dying []unix.PollFd
 	for _, pid := range pids {
 		if pid == self {
 			suicide = true
-		} else {
-			_ = unix.Kill(pid, unix.SIGKILL)
+			continue
 		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue // it is gone
+		}
+		dying = append(dying, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 	if suicide {
 		_ = unix.Kill(self, unix.SIGKILL)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
-	for _, pid := range pids {
-		for state, _ := processState(pid); state != "" && state != "Z" && wait(ctx, time.Millisecond); {
-			state, _ = processState(pid)
+	// The pidfd tells when the last thread has gone, and with an init's its namespace; the
+	// state in /proc is the first thread's.
+	for i := range dying {
+		for {
+			if _, err := unix.Poll(dying[i:i+1], int(deadline.Milliseconds())); err != unix.EINTR {
+				break
+			}
 		}
+		_ = unix.Close(int(dying[i].Fd))
 	}
 }
 

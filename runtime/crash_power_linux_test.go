@@ -17,13 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gloved.dev/internal/crashpoint"
-	"gloved.dev/internal/safefile"
 	"gloved.dev/internal/strictjson"
 	"gloved.dev/journal"
 	"gloved.dev/journal/receipt"
 	"gloved.dev/journal/session"
 	"gloved.dev/policy"
-	"gloved.dev/runtime/cgroup"
 )
 
 // This is the guest's side of integration/vm's TestPower, which takes the power
@@ -354,17 +352,6 @@ func (r *powerRun) receiptsMatch() {
 func (r *powerRun) bare() {
 	now := r.inventory()
 	r.same(inventory{files: []string{".lock"}, fds: now.fds})
-	host, err := cgroup.Detect()
-	must(r.t, err)
-	defer host.Close()
-	root, err := os.Open(r.path("root"))
-	must(r.t, err)
-	defer root.Close()
-	id, err := safefile.Stat(root)
-	must(r.t, err)
-	if names, err := host.Names(groupPrefix(id)); err != nil || len(names) != 0 {
-		r.t.Errorf("groups %q, %v", names, err)
-	}
 	if names := r.left(); len(names) != 0 {
 		r.t.Errorf("left in the root: %q", names)
 	}

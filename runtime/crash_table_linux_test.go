@@ -39,6 +39,8 @@ type crashRow struct {
 
 var (
 	toRetry  = []end{waitingEnd}
+	early    = []end{createdEnd, waitingEnd}
+	unused   = []end{exitedEnd, waitingEnd} // another takes its place, or the start is tried again
 	lost     = []end{lostEnd, killedEnd}
 	gone     = []end{lostEnd} // without a process of which more could be known
 	done     = []end{exitedEnd}
@@ -59,7 +61,7 @@ func points(p ...crashpoint.Point) []crashpoint.Point { return p }
 var outcomes = []crashRow{
 	{points(crashpoint.StartReserved, crashpoint.StartDirectory), "there is no monitor yet",
 		[7][]end{toRetry, nil, nil, nil, nil, nil, toRetry}},
-	{points(crashpoint.StartSpawned, crashpoint.StartConnected), "",
+	{points(crashpoint.StartSpawned), "",
 		[7][]end{toRetry, toRetry, nil, toRetry, nil, nil, toRetry}},
 	{points(crashpoint.StartPrepared, crashpoint.StartReservation), "init is there ahead, and made anew if it is seen to be gone",
 		[7][]end{toRetry, noLaunch, newInit, toRetry, toRetry, toRetry, toRetry}},
@@ -72,6 +74,10 @@ var outcomes = []crashRow{
 	{points(crashpoint.StartReleased), "the harness runs, and goes on without gloved",
 		[7][]end{done, lost, noInit, lost, noInit, lost, gone}},
 
+	{points(crashpoint.GroundTaken), "made ahead of need, or by the start",
+		[7][]end{early, unused, nil, early, nil, nil, nil}},
+	{points(crashpoint.GroundLaid), "",
+		[7][]end{early, unused, newInit, early, early, early, nil}},
 	{points(crashpoint.MonitorListening), "",
 		[7][]end{toRetry, toRetry, nil, toRetry, nil, nil, toRetry}},
 	{points(crashpoint.AcquireReserve, crashpoint.AcquireProgram), "",
@@ -87,7 +93,7 @@ var outcomes = []crashRow{
 		[7][]end{{exitedEnd, lostEnd, killedEnd}, lost, noInit, lost, {lostEnd, killedEnd, brokenEnd, errorEnd}, lost, gone}},
 	{points(crashpoint.ReleaseDone), "",
 		[7][]end{done, lost, noInit, lost, noInit, lost, gone}},
-	{points(crashpoint.EndExited, crashpoint.EndDrained, crashpoint.EndTranscript), "",
+	{points(crashpoint.EndExited, crashpoint.EndDrained), "",
 		[7][]end{done, lost, nil, lost, nil, nil, gone}},
 	{points(crashpoint.EndOutcome, crashpoint.EndReleased, crashpoint.EndTold), "the outcome is durable",
 		[7][]end{done, done, nil, done, nil, nil, done}},
@@ -139,6 +145,8 @@ const (
 // word is what the documentation calls an end.
 func (e end) word() string {
 	switch e {
+	case createdEnd:
+		return "created"
 	case waitingEnd:
 		return "preparing"
 	case lostEnd, killedEnd:

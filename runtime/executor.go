@@ -99,7 +99,7 @@ func New(c Config) (*Executor, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Executor{Config: c, ctx: ctx, cancel: cancel, root: root, groupPrefix: groupPrefix(id), lock: lock, live: map[string]*handle{}, foreign: map[string]bool{}, presets: map[string]Terminal{}, closed: make(chan struct{}),
-		spares: monitor.Spares{UIDRange: c.UIDRange},
+		spares: monitor.Spares{UIDRange: c.UIDRange, Root: c.Root, Groups: groupPrefix(id)},
 		mechanisms: monitor.Mechanisms{CPUTime: m, Memory: m, PIDs: m, WallTime: "watchdog",
 			Disk: "filesystem_quota", TerminalOutput: "byte_counter"}}, nil
 }

@@ -321,21 +321,47 @@ func TestOutcomeThatIsInNoFile(t *testing.T) {
 	}
 }
 
-// TestFullDiskAtTheStart: nothing begins that could not be brought to an end.
+// TestFullDiskAtTheStart: nothing begins that could not be brought to an end. What has
+// its room from before can.
 func TestFullDiskAtTheStart(t *testing.T) {
 	w := newWorld(t, generous, "/bin/true")
 	w.close()
-	tinyRoot(t, w, "64k")
+	tinyRoot(t, w, "256k")
 	w.open()
 	w.trust()
-	rec := w.create()
+	first, second := w.create(), w.create()
+	w.spare()
 	w.fill()
 	before := w.inventory()
-	if _, err := w.start(rec); err == nil {
+	_, err := w.start(first)
+	must(t, err)
+	if _, rec := w.finish(first.SessionID); endOf(rec) != exitedEnd {
+		t.Errorf("with room made before, the session is %v", endOf(rec))
+	}
+	_, err = w.Cleanup(t.Context(), first.SessionID)
+	must(t, err)
+	w.spares.Close()
+	must(t, os.Remove(w.path("root/ballast")))
+	w.fill()
+	if _, err := w.start(second); err == nil {
 		t.Error("started")
 	}
 	w.same(before)
 	must(t, os.Remove(w.path("root/ballast")))
+}
+
+// spare waits until there is a spare.
+func (w *world) spare() {
+	w.t.Helper()
+	w.spares.Refill(0)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	for found := ""; found == ""; {
+		must(w.t, w.spares.Still(func(dir, _ string) error { found = dir; return nil }))
+		if found == "" && !wait(ctx, 5*time.Millisecond) {
+			w.t.Fatal("no spare was made")
+		}
+	}
 }
 
 // TestSettlementIsTriedAgain makes the first tries to write an end fail.

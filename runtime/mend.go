@@ -28,7 +28,7 @@ const DirPrefix = dirPrefix
 func DirName(id string) string { return dirName(id) }
 
 // GroupPrefix begins the names of the control groups of the sessions below a
-// materialization root; the session's id follows.
+// materialization root; whose one is, the sessions' records say.
 func GroupPrefix(root safefile.Identity) string { return groupPrefix(root) }
 
 // ProcessOf is a recorded process as the control groups' package names it.

@@ -144,7 +144,7 @@ func TestPosture(t *testing.T) {
 	must(t, err)
 	pid := int(rec.Process.PID)
 	waitForRead(t, pid)
-	got := postureOf(t, pid, w.groupPrefix+rec.SessionID)
+	got := postureOf(t, pid, rec.Monitor[locatorCgroup])
 	const zero = "0000000000000000"
 	user := got.Status["Uid"]
 	id, _, _ := strings.Cut(user, " ")

@@ -15,6 +15,7 @@ import (
 	"gloved.dev/journal/receipt"
 	"gloved.dev/journal/session"
 	"gloved.dev/runtime/cgroup"
+	"gloved.dev/runtime/monitor"
 )
 
 // vanishBound is how long a killed process may take to be gone.
@@ -322,17 +323,21 @@ func (e *Executor) sweep(ctx context.Context) ([]Issue, error) {
 			keepGroups[r.Monitor[locatorCgroup]] = true
 		}
 	}
-	if err := e.sweepDirs(ctx, keepDirs); err != nil {
-		return nil, err
-	}
-	if err := crashpoint.At(e.Root, crashpoint.SweepDirectories); err != nil {
-		return nil, err
-	}
-	issues, err := e.sweepGroups(ctx, keepGroups)
-	if err != nil {
-		return nil, err
-	}
-	return issues, crashpoint.At(e.Root, crashpoint.SweepGroups)
+	var issues []Issue
+	err = e.spares.Still(func(dir, group string) (err error) {
+		keepDirs[dir], keepGroups[group] = true, true
+		if err = e.sweepDirs(ctx, keepDirs); err != nil {
+			return err
+		}
+		if err = crashpoint.At(e.Root, crashpoint.SweepDirectories); err != nil {
+			return err
+		}
+		if issues, err = e.sweepGroups(ctx, keepGroups); err != nil {
+			return err
+		}
+		return crashpoint.At(e.Root, crashpoint.SweepGroups)
+	})
+	return issues, err
 }
 
 // maxRootEntries bounds how many names of the root are looked at.
@@ -352,7 +357,7 @@ func (e *Executor) sweepDirs(ctx context.Context, keep map[string]bool) error {
 		return fmt.Errorf("the materialization root holds more than %d entries", maxRootEntries)
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, dirPrefix) && !keep[name] {
+		if (strings.HasPrefix(name, dirPrefix) || strings.HasPrefix(name, monitor.GroundPrefix)) && !keep[name] {
 			// A start's monitor that lost its gloved undoes what it made. Without its
 			// directory nobody would know of it any more: not the next start of the
 			// session either, which needs the same names.

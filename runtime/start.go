@@ -10,7 +10,6 @@ import (
 
 	"gloved.dev/internal/crashpoint"
 	"gloved.dev/internal/ident"
-	"gloved.dev/internal/safefile"
 	"gloved.dev/journal/session"
 	"gloved.dev/policy"
 	"gloved.dev/runtime/cgroup"
@@ -130,22 +129,21 @@ func (e *Executor) resolve(now time.Time, raw []byte) (*policy.ResolvedLaunch, e
 
 func (e *Executor) launch(ctx context.Context, key string, rec session.Record, launch *policy.ResolvedLaunch, progress func(monitor.Progress)) (session.Record, error) {
 	spec := e.spec(rec, launch)
-	if err := e.freshDir(ctx, rec.SessionID, spec.Cgroup); err != nil {
+	if err := e.clearDir(ctx, rec.SessionID); err != nil {
 		return rec, &Error{Code: CodeSetup, Step: "directory", Err: err}
 	}
 	if err := crashpoint.At(e.Root, crashpoint.StartDirectory); err != nil {
-		e.removeDir(rec.SessionID)
 		return rec, &Error{Code: CodeSetup, Step: "directory", Err: err}
 	}
-	process, err := e.spares.Spawn(ctx, spec)
+	client, group, err := e.spares.Spawn(ctx, spec)
 	defer e.spares.Refill(monitor.SpareDelay)
 	if err != nil {
 		e.removeDir(rec.SessionID)
 		return rec, setupError("monitor", err)
 	}
-	defer process.Release()
-	l := &launching{Executor: e, process: process, key: key, rec: rec, spec: spec, launch: launch, progress: progress}
-	out, err := l.run(ctx)
+	l := &launching{Executor: e, group: group, key: key, rec: rec, spec: spec, launch: launch, progress: progress,
+		h: newHandle(rec.SessionID, client)}
+	out, err := l.run(ctx, client)
 	if err != nil {
 		return out, l.fail(ctx, err)
 	}
@@ -159,31 +157,20 @@ type launching struct {
 	rec     session.Record
 	spec    monitor.Spec
 	launch  *policy.ResolvedLaunch
-	process *monitor.Process
+	group   string // the name of its control group
 	h       *handle
 	started bool // the starting record is durable
 
 	progress func(monitor.Progress)
 }
 
-func (l *launching) run(ctx context.Context) (session.Record, error) {
+func (l *launching) run(ctx context.Context, client *monitor.Client) (session.Record, error) {
 	id := l.rec.SessionID
 	if err := crashpoint.At(l.Root, crashpoint.StartSpawned); err != nil {
 		return l.rec, setupError("monitor", err)
 	}
-	dir, _, err := safefile.OpenOwnerDir(l.spec.Dir)
-	if err != nil {
-		return l.rec, setupError("directory", err)
-	}
-	defer dir.Close()
-	client, _, err := monitor.Dial(ctx, dir, id, l.spec.Key)
-	if err != nil {
-		return l.rec, setupError("monitor", err)
-	}
-	l.h = newHandle(id, client)
-	if err := crashpoint.At(l.Root, crashpoint.StartConnected); err != nil {
-		return l.rec, setupError("monitor", err)
-	}
+	named := make(chan error, 1) // both wait for the disk; let them do so together
+	go func() { named <- l.root.Sync() }()
 	client.OnProgress = l.progress
 	prepared, err := client.Prepare(ctx)
 	if err == nil {
@@ -191,6 +178,9 @@ func (l *launching) run(ctx context.Context) (session.Record, error) {
 	}
 	if err != nil {
 		return l.rec, setupError("prepare", err)
+	}
+	if err := <-named; err != nil {
+		return l.rec, setupError("directory", err)
 	}
 	if err := l.markStarting(ctx, prepared); err != nil {
 		return l.rec, err
@@ -264,7 +254,7 @@ func (l *launching) fail(ctx context.Context, cause error) error {
 		l.Log.Error("a failed start is not undone", "session", l.rec.SessionID, "error", err)
 		return errors.Join(cause, err)
 	}
-	if l.h != nil && l.h.reservation != nil {
+	if l.h.reservation != nil {
 		l.h.reservation.Release()
 	}
 	if err := crashpoint.At(l.Root, crashpoint.FailUndone); err != nil {
@@ -288,20 +278,18 @@ func (l *launching) fail(ctx context.Context, cause error) error {
 // undo has the monitor give everything back and go. One that cannot be told is
 // waited for: it undoes by itself what was not released when we hang up.
 func (l *launching) undo(ctx context.Context) error {
-	if l.h != nil {
-		finish, cancel := context.WithTimeout(ctx, monitor.DialTimeout)
-		defer cancel()
-		if err := l.h.connection().Finish(finish); err != nil {
-			l.Log.Error("undo", "session", l.rec.SessionID, "error", err)
-		}
-		l.h.connect(nil)
-	} else {
-		l.process.Kill() // it was never asked for anything
+	finish, cancel := context.WithTimeout(ctx, monitor.DialTimeout)
+	defer cancel()
+	if err := l.h.connection().Finish(finish); err != nil {
+		l.Log.Error("undo", "session", l.rec.SessionID, "error", err)
 	}
+	l.h.connect(nil)
 	if err := l.gone(ctx, l.rec.SessionID); err != nil {
 		return err
 	}
-	return l.destroyGroup(ctx, l.rec) // gone, unless the monitor died of something else
+	// The group is gone too, unless the monitor died of something else. Its name is
+	// no other's.
+	return l.sweepGroup(ctx, l.group)
 }
 
 func setupError(step string, err error) error {
@@ -317,7 +305,6 @@ func (e *Executor) spec(rec session.Record, l *policy.ResolvedLaunch) monitor.Sp
 	spec := monitor.Spec{
 		Rows: t.Rows, Columns: t.Columns, Transparent: t.Transparent,
 		SessionID: rec.SessionID, Dir: e.dir(rec.SessionID), Key: monitor.NewKey(),
-		Cgroup:               e.groupPrefix + rec.SessionID,
 		ControllerPlanDigest: rec.ControllerPlanDigest,
 		Executable:           l.Executable, Argv: l.Argv, Environment: l.Env, WorkDir: l.WorkDir,
 		ReadOnlyPaths: append([]string{}, l.ReadOnlyPaths...), Grants: []monitor.Grant{},
@@ -333,25 +320,19 @@ func (e *Executor) spec(rec session.Record, l *policy.ResolvedLaunch) monitor.Sp
 	return spec
 }
 
-// freshDir makes the session's directory. What a try of an earlier gloved left
-// behind goes first, when its monitor has gone: it lost its gloved, so it does.
-func (e *Executor) freshDir(ctx context.Context, id, group string) error {
-	if _, err := os.Lstat(e.dir(id)); err == nil {
-		if err := e.gone(ctx, id); err != nil {
-			return err
+// clearDir removes the session's directory as a try of an earlier gloved left it, when
+// its monitor has gone: it lost its gloved, so it does.
+func (e *Executor) clearDir(ctx context.Context, id string) error {
+	if _, err := os.Lstat(e.dir(id)); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
 		}
-		if err := e.sweepGroup(ctx, group); err != nil {
-			return err
-		}
-		if err := e.removeName(dirName(id)); err != nil {
-			return err
-		}
-	}
-	d, _, err := safefile.MakeOwnerDir(e.dir(id))
-	if err != nil {
 		return err
 	}
-	return d.Close()
+	if err := e.gone(ctx, id); err != nil {
+		return err
+	}
+	return e.removeName(dirName(id))
 }
 
 // goneBound is how long a monitor that lost its gloved may take to undo what it

@@ -17,6 +17,7 @@ import (
 // not a sweep of some of them.
 func TestSweepBoundsTheRoot(t *testing.T) {
 	w := newWorld(t, generous, "/bin/sh", "-c", "exit 0")
+	w.spares.Close() // which has a name there too
 	must(t, w.sweepDirs(t.Context(), nil))
 	for i := range maxRootEntries {
 		must(t, os.WriteFile(w.path(fmt.Sprintf("root/%d", i)), nil, 0o600))
@@ -32,6 +33,7 @@ func TestSweepBoundsTheRoot(t *testing.T) {
 // and resources of its session; its directory stays as long as it does.
 func TestSweepWaitsForALostStart(t *testing.T) {
 	w := newWorld(t, generous, "/bin/sh", "-c", "exit 0")
+	w.spares.Close() // which would be waited for too
 	dir := w.dir + "/root/" + dirName("lost")
 	must(t, os.Mkdir(dir, 0o700))
 	lock, err := safefile.LockFile(filepath.Join(dir, monitor.LockName)) // as a monitor has it

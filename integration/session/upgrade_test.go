@@ -235,7 +235,7 @@ func TestUpgradeAcrossProtocols(t *testing.T) {
 	c = s.stdio(client.Options{})
 	s.trust(c)
 	s.refusesForeign(t, c, id)
-	s.killHarness(t, id)
+	s.killHarness(t)
 	eventually(t, func() error {
 		rec, err := c.SessionStatus(s.ctx(soakPatience), id)
 		if err != nil || rec.State != "exited" || rec.TerminationCause != "signaled" || rec.Receipt == nil || rec.Issue != "" {
@@ -297,14 +297,14 @@ func (s *site) refusesForeign(t *testing.T, c *client.Client, id string) {
 }
 
 // killHarness kills the shell that is the session's command.
-func (s *site) killHarness(t *testing.T, id string) {
+func (s *site) killHarness(t *testing.T) {
 	t.Helper()
 	store, err := os.ReadFile(s.vars["STORE"])
 	must(t, err)
 	host, err := cgroup.Detect()
 	must(t, err)
 	defer host.Close()
-	group := groupPrefix(t, store) + id
+	group := groupPrefix(t, store)
 	paths, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	must(t, err)
 	killed := 0

@@ -71,12 +71,12 @@ func powerPoints() (plans []powerPlan) {
 			plans = append(plans, powerPlan{Kind: kind, Fail: fail, Work: p})
 		}
 	}
-	at("run", "", "start.reserved", "start.directory", "start.spawned", "start.connected", "start.prepared", "start.reservation",
+	at("run", "", "start.reserved", "start.directory", "start.spawned", "start.prepared", "start.reservation",
 		"start.starting", "start.launched", "start.running", "start.released",
 		"monitor.listening", "acquire.reserve", "acquire.executable", "acquire.user", "acquire.cgroup", "acquire.filesystems",
 		"acquire.scratch", "acquire.runtime_paths",
 		"launch.proven", "launch.tree", "launch.terminal", "launch.watched", "release.begun", "release.done",
-		"end.exited", "end.drained", "end.transcript", "end.outcome", "end.released", "end.told",
+		"end.exited", "end.drained", "end.outcome", "end.released", "end.told",
 		"settle.begun", "settle.receipt", "settle.exited", "settle.finished", "cleanup.begun", "cleanup.removed")
 	at("copy", "", "acquire.grants")
 	at("stop", "", "stop.stopping", "stop.asked")
@@ -89,7 +89,7 @@ func powerPoints() (plans []powerPlan) {
 // powerChains are cuts that follow on each other: a recovery that is cut itself.
 var powerChains = [][]powerPlan{
 	{{Kind: "run", Work: "start.launched"}, {Boot: "recover.observed"}, {Boot: "recover.emptied"}, {Boot: "recover.recorded"}},
-	{{Kind: "run", Work: "start.connected"}, {Boot: "sweep.directories"}, {Boot: "sweep.groups"}},
+	{{Kind: "run", Work: "start.spawned"}, {Boot: "sweep.directories"}, {Boot: "sweep.groups"}},
 	{{Kind: "run", Work: "end.outcome"}, {Boot: "settle.receipt"}},
 }
 

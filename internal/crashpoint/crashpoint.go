@@ -33,9 +33,8 @@ type Point string
 // Points of gloved's side of a start, in their order.
 const (
 	StartReserved    Point = "start.reserved"    // "preparing" is durable
-	StartDirectory   Point = "start.directory"   // the session's directory is made
-	StartSpawned     Point = "start.spawned"     // the monitor runs
-	StartConnected   Point = "start.connected"   // and has proven itself
+	StartDirectory   Point = "start.directory"   // nothing is where the session's directory goes
+	StartSpawned     Point = "start.spawned"     // the monitor has the session's directory
 	StartPrepared    Point = "start.prepared"    // its resources exist
 	StartReservation Point = "start.reservation" // room for the receipt is held
 	StartStarting    Point = "start.starting"    // "starting" is durable
@@ -66,7 +65,9 @@ const (
 
 // Points of a monitor.
 const (
-	MonitorListening Point = "monitor.listening" // its socket is there
+	GroundTaken      Point = "ground.taken"      // it has a directory, made ahead of need
+	GroundLaid       Point = "ground.laid"       // and processes of a session to come
+	MonitorListening Point = "monitor.listening" // it knows its session, and its socket is there
 	AcquireReserve   Point = "acquire.reserve"   // room for the outcome is held
 	AcquireProgram   Point = "acquire.executable"
 	AcquireUser      Point = "acquire.user"
@@ -83,8 +84,7 @@ const (
 	ReleaseDone      Point = "release.done"    // the harness runs
 	EndExited        Point = "end.exited"      // the harness is gone
 	EndDrained       Point = "end.drained"     // all its output was read
-	EndTranscript    Point = "end.transcript"  // the transcript is a file
-	EndOutcome       Point = "end.outcome"     // the outcome is durable
+	EndOutcome       Point = "end.outcome"     // transcript and outcome are durable
 	EndReleased      Point = "end.released"    // its resources are given back
 	EndTold          Point = "end.told"        // gloved was told
 	UndoBegun        Point = "undo.begun"      // a start is about to be undone
@@ -104,18 +104,19 @@ const (
 // of gloved while it starts a session, those of a session's monitor, those of
 // gloved while a session ends or is recovered.
 var (
-	Start = []Point{StartReserved, StartDirectory, StartSpawned, StartConnected, StartPrepared,
+	Start = []Point{StartReserved, StartDirectory, StartSpawned, StartPrepared,
 		StartReservation, StartStarting, StartLaunched, StartRunning, StartReleased}
+	Ground  = []Point{GroundTaken, GroundLaid}
 	Acquire = []Point{AcquireReserve, AcquireProgram, AcquireUser, AcquireGroup, AcquireDisks,
 		AcquireScratch, AcquirePaths, AcquireGrants}
 	Launch = []Point{LaunchProven, LaunchTree, LaunchTerminal, LaunchWatched, ReleaseBegun}
-	Ending = []Point{EndExited, EndDrained, EndTranscript, EndOutcome, EndReleased, EndTold}
+	Ending = []Point{EndExited, EndDrained, EndOutcome, EndReleased, EndTold}
 	Settle = []Point{SettleBegun, SettleReceipt, SettleExited, SettleFinished}
 	Rotate = []Point{RotateBegun, RotateWritten, RotateNamed, RotateExchanged, RotateDone}
 )
 
 // All lists every point there is.
-var All = slices.Concat(Start, []Point{MonitorListening}, Acquire, Launch, []Point{ReleaseDone}, Ending,
+var All = slices.Concat(Start, Ground, []Point{MonitorListening}, Acquire, Launch, []Point{ReleaseDone}, Ending,
 	[]Point{UndoBegun, UndoDone, FailUndone, FailRecorded, StopStopping, StopAsked}, Settle,
 	[]Point{CleanupBegun, CleanupRemoved}, Rotate, []Point{ReconcileAdopted, RecoverObserved, RecoverEmptied, RecoverRecorded,
 		SweepDirectories, SweepGroups})

@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -369,34 +370,68 @@ func createAt(dir *os.File, name, full string) (*os.File, error) {
 // WriteOwner replaces an owner file in an owner directory with data, so that a
 // reader, or a crash at any moment, finds the whole old or the whole new file.
 func WriteOwner(path string, data []byte) error {
-	fail := failer("write", path)
 	if !ident.AbsPath(path) {
-		return fail(CodeNotAbsolute, nil)
+		return failer("write", path)(CodeNotAbsolute, nil)
 	}
-	dir, _, err := OpenOwnerDir(filepath.Dir(path))
+	return WriteOwners(filepath.Dir(path), New{filepath.Base(path), data})
+}
+
+// New is a file to be written: its name in the directory, and what is to be in it.
+type New struct {
+	Name string
+	Data []byte
+}
+
+// WriteOwners is WriteOwner for files of one directory that belong together: it waits for
+// the disk no longer than for one of them. They get their names in the order given, when
+// all of them are on the disk. After an error some may have theirs.
+func WriteOwners(dir string, files ...New) error {
+	d, _, err := OpenOwnerDir(dir)
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	temp := "." + filepath.Base(path) + ".new"
+	defer d.Close()
+	errs := make([]error, len(files))
+	var wg sync.WaitGroup
+	for i, n := range files {
+		wg.Go(func() { errs[i] = n.stage(d, dir) })
+	}
+	wg.Wait()
+	err = errors.Join(errs...)
+	for _, n := range files {
+		if err != nil {
+			_ = unix.Unlinkat(int(d.Fd()), n.temp(), 0) // the error that matters is err
+		} else if rename := unix.Renameat(int(d.Fd()), n.temp(), int(d.Fd()), n.Name); rename != nil {
+			_ = unix.Unlinkat(int(d.Fd()), n.temp(), 0)
+			err = failer("write", filepath.Join(dir, n.Name))(CodeIO, rename)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.Sync(); err != nil {
+		return failer("write", dir)(CodeIO, err)
+	}
+	return nil
+}
+
+// temp is what a file is called until it is whole.
+func (n New) temp() string { return "." + n.Name + ".new" }
+
+// stage writes the file under its passing name.
+func (n New) stage(dir *os.File, path string) error {
+	full := filepath.Join(path, n.Name)
+	fail := failer("write", full)
 	// A leftover of our own crashed write may stand in the way; the directory
 	// is ours alone.
-	if err := unix.Unlinkat(int(dir.Fd()), temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := unix.Unlinkat(int(dir.Fd()), n.temp(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(CodeIO, err)
 	}
-	f, err := createAt(dir, temp, path)
+	f, err := createAt(dir, n.temp(), full)
 	if err != nil {
 		return fail(openCode(err), err)
 	}
-	if err := fill(f, data); err != nil {
-		_ = unix.Unlinkat(int(dir.Fd()), temp, 0) // the error that matters is err
-		return fail(CodeIO, err)
-	}
-	if err := unix.Renameat(int(dir.Fd()), temp, int(dir.Fd()), filepath.Base(path)); err != nil {
-		_ = unix.Unlinkat(int(dir.Fd()), temp, 0)
-		return fail(CodeIO, err)
-	}
-	if err := dir.Sync(); err != nil {
+	if err := fill(f, n.Data); err != nil {
 		return fail(CodeIO, err)
 	}
 	return nil

@@ -184,12 +184,15 @@ func (d *dir) eachDepth(f func(*dir) error, depth int) error {
 		return errTooLarge
 	}
 	names, err := d.subdirs()
+	if gone(err) {
+		return nil // somebody else removes it too
+	}
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		c, err := d.child(name)
-		if errors.Is(err, unix.ENOENT) {
+		if gone(err) {
 			continue
 		}
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 type control interface {
 	identity() Identity
 	add(pid int) error
+	limit(lim Limits) error
 	dir() *os.File // the group's directory on v2, nil on v1
 	usage() (Usage, error)
 	cpuMicros() (uint64, error)
@@ -71,6 +72,15 @@ func (g *Group) Add(pid int) error {
 		return fail(CodeInvalid, "add", "pid", nil)
 	}
 	return g.use("add", func(c control) error { return c.add(pid) })
+}
+
+// Limit puts other limits in force and reads them back. On v1 the limit on memory can
+// be lowered only.
+func (g *Group) Limit(lim Limits) error {
+	if err := lim.check(); err != nil {
+		return err
+	}
+	return g.use("set_limit", func(c control) error { return c.limit(lim) })
 }
 
 // FD returns the group's directory for CLONE_INTO_CGROUP (Linux 5.7) and true on

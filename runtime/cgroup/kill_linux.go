@@ -37,6 +37,9 @@ func (k *killer) run() error {
 
 // pass signals every member once and returns how many there were.
 func (k *killer) pass() (left int, err error) {
+	if pids, err := k.pids(); err == nil && len(pids) == 0 {
+		return 0, nil // nobody is left who could fork
+	}
 	k.freeze()
 	defer k.thaw()
 	pids, err := k.pids()

@@ -20,6 +20,7 @@ type fake struct {
 
 func (f *fake) identity() Identity { return Identity{Dev: 1, Ino: 2} }
 func (f *fake) add(int) error      { return nil }
+func (f *fake) limit(Limits) error { return nil }
 func (f *fake) dir() *os.File      { return nil }
 func (f *fake) usage() (Usage, error) {
 	f.looks.Add(1)

@@ -134,6 +134,7 @@ type check struct {
 	records  []session.Record
 	byID     map[string]session.Record
 	lives    map[string]bool // sessions whose monitor proved itself, or which a monitor undoes
+	strayed  bool            // a monitor lives of which no record tells what it has
 }
 
 func (k *check) report(code, subject, detail, repair string, fix func(context.Context, *repairer) (string, error)) {

@@ -250,6 +250,7 @@ func TestForeignThingsAreLeft(t *testing.T) {
 	w := newWorld(t, "exit 0")
 	w.ended("s1")
 	w.close()
+	group := runtime.PlaceOf(w.record("s1")).Group
 	root := w.path("root")
 	outside := w.path("outside")
 	must(t, os.Mkdir(outside, 0o700))
@@ -263,8 +264,8 @@ func TestForeignThingsAreLeft(t *testing.T) {
 	must(t, os.WriteFile(w.path("run/gloved.sock"), nil, 0o600))
 	tag := strings.TrimPrefix(w.prefix(), "glove-session-")
 	another := "glove-session-" + tag[6:12] + tag[:6] + "-"
-	again := w.group(w.prefix() + "s1")                     // with another identity than s1 had
-	nobody := w.group(w.prefix() + strings.Repeat("x", 70)) // no session has such a name
+	again := w.group(group)                                 // with another identity than s1 had
+	nobody := w.group(w.prefix() + strings.Repeat("x", 70)) // none of ours has such a name
 	other := w.group(another + "other")                     // another gloved.s
 	before := w.tree()
 	left := []string{DirectoryForeign, DirectoryForeign, DirectoryForeign, DirectoryForeign, SocketForeign, GroupForeign, GroupForeign}

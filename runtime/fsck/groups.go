@@ -30,34 +30,44 @@ func (k *check) groups(context.Context) error {
 	if err != nil {
 		return err
 	}
+	bySession := map[string]session.Record{}
+	for _, r := range k.records {
+		if group := runtime.PlaceOf(r).Group; group != "" {
+			bySession[group] = r
+		}
+	}
 	for _, name := range names {
 		id, err := host.Lookup(name)
 		half := errors.Is(err, cgroup.ErrNotFound) || errors.Is(err, cgroup.ErrMismatch)
 		if err != nil && !half {
 			return err
 		}
-		k.group(name, strings.TrimPrefix(name, prefix), id, half)
+		r, known := bySession[name]
+		if !known && !ident.MatID(strings.TrimPrefix(name, prefix)) {
+			k.report(GroupForeign, name, "it has our tag, and none of ours can have this name", "it is left alone: look at what made it", nil)
+			continue
+		}
+		k.group(name, r, known, id, half)
 	}
 	return nil
 }
 
-// group judges one control group; half says that parts of it are gone.
-func (k *check) group(name, id string, now cgroup.Identity, half bool) {
-	r, known := k.byID[id]
+// group judges one control group, which r, where that is known, names as its session's;
+// half says that parts of it are gone.
+func (k *check) group(name string, r session.Record, known bool, now cgroup.Identity, half bool) {
 	active := r.State == session.Starting || r.State == session.Running || r.State == session.Stopping
-	recorded := known && r.Cgroup != nil
 	switch {
-	case !ident.MatID(id):
-		k.report(GroupForeign, name, "it has our tag, and no session can have this name", "it is left alone: look at what made it", nil)
-	case recorded && !half && (now.Dev != r.Cgroup.Dev || now.Ino != r.Cgroup.Ino):
-		k.report(GroupForeign, name, fmt.Sprintf("session %s was in a control group of this name with another identity", id),
-			"it is left alone, with all that is in it: look at what made it", nil)
-	case active || k.lives[id]:
-		// Its monitor's, or ended with the session.
-	case recorded:
-		k.report(GroupOrphan, name, "session "+id+" is over", "end what is in it and remove it", destroy(name, now, half))
-	default:
+	case !known && k.strayed:
+		// It may be what that monitor has, which is left alone.
+	case !known:
 		k.report(GroupOrphan, name, "no session on record could need it", "end what is in it and remove it", destroy(name, now, half))
+	case !half && r.Cgroup != nil && (now.Dev != r.Cgroup.Dev || now.Ino != r.Cgroup.Ino):
+		k.report(GroupForeign, name, fmt.Sprintf("session %s was in a control group of this name with another identity", r.SessionID),
+			"it is left alone, with all that is in it: look at what made it", nil)
+	case active || k.lives[r.SessionID]:
+		// Its monitor's, or ended with the session.
+	default:
+		k.report(GroupOrphan, name, "session "+r.SessionID+" is over", "end what is in it and remove it", destroy(name, now, half))
 	}
 }
 

@@ -101,35 +101,32 @@ func TestSpareThatOutlivedItsGloved(t *testing.T) {
 	var said string
 	_, err = fmt.Fscanln(out, &said)
 	must(t, err)
-	spare := 0
+	var place string
 	_, err = until(t.Context(), patience, func() (bool, error) {
-		list, err := filepath.Glob("/proc/[0-9]*")
-		for _, dir := range list {
-			p, ok := readProcess(filepath.Base(dir))
-			if ok && p.parent == cmd.Process.Pid && p.argv0 == monitor.RoleName {
-				_, err = fmt.Sscan(filepath.Base(dir), &spare)
-			}
+		places, err := filepath.Glob(filepath.Join(w.path("root"), monitor.GroundPrefix+"*"))
+		if len(places) == 1 {
+			place = places[0]
 		}
-		return spare != 0, err
+		return place != "", err
 	})
 	must(t, err)
-	if spare == 0 {
+	if place == "" {
 		t.Fatal("gloved keeps no spare")
 	}
+	lock := filepath.Join(place, monitor.LockName)
+	_, err = until(t.Context(), patience, func() (bool, error) { return held(lock) })
+	must(t, err)
+	spare := lockOwner(t, lock)
 	must(t, unix.Kill(spare, unix.SIGSTOP))
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	found, err := Check(t.Context(), w.config())
 	must(t, err)
-	if p, ok := readProcess(fmt.Sprint(spare)); !ok || p.parent != 1 {
-		t.Logf("the spare's parent is %d: a process of this machine adopts orphans in place of the first", p.parent)
-	} else {
-		expect(t, "found", mine(found, spare), []string{SpareStray})
-	}
+	expect(t, "found", found, []string{SpareStray})
 	must(t, unix.Kill(spare, unix.SIGCONT))
 	gone, err := until(t.Context(), patience, func() (bool, error) {
-		_, there := readProcess(fmt.Sprint(spare))
-		return !there, nil
+		lives, err := held(lock)
+		return !lives, err
 	})
 	must(t, err)
 	if !gone {
@@ -137,18 +134,7 @@ func TestSpareThatOutlivedItsGloved(t *testing.T) {
 	}
 	found, err = Check(t.Context(), w.config())
 	must(t, err)
-	expect(t, "found", mine(found, spare), nil)
-}
-
-// mine are the findings about one process: other gloveds of this machine may have
-// their own.
-func mine(found []Finding, pid int) (out []Finding) {
-	for _, f := range found {
-		if f.Subject == fmt.Sprint(pid) {
-			out = append(out, f)
-		}
-	}
-	return out
+	expect(t, "found", found, nil)
 }
 
 // TestLoopDevicesAreFound: we use none.

@@ -58,6 +58,10 @@ func (k *check) directories(ctx context.Context) error {
 		switch {
 		case strings.HasPrefix(name, removing):
 			k.report(RemovalUnfinished, path, "a removal was cut short", "remove it", k.removeTree(name))
+		case strings.HasPrefix(name, monitor.GroundPrefix):
+			if err := k.ground(ctx, name, path); err != nil {
+				return err
+			}
 		case !strings.HasPrefix(name, runtime.DirPrefix):
 		default:
 			if err := k.directory(ctx, name, path); err != nil {
@@ -66,6 +70,42 @@ func (k *check) directories(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// ground judges what was made ahead of need, for a session that did not come. It goes
+// by itself when its gloved does.
+func (k *check) ground(ctx context.Context, name, path string) error {
+	dir, _, err := safefile.OpenOwnerDir(path)
+	switch {
+	case errors.Is(err, safefile.ErrNotFound):
+		return nil // it went meanwhile
+	case err != nil:
+		k.report(DirectoryForeign, path, "it has the name of a directory made for a session to come and is not as we make them", "it is left alone: look at what made it, and move it away", nil)
+		return nil
+	}
+	defer dir.Close()
+	free, err := k.released(ctx, path)
+	if err != nil {
+		return err
+	}
+	if !free {
+		k.strayed = true
+		k.report(SpareStray, path, "a monitor without a session lives there, and its gloved is gone",
+			"it is left alone, and goes by itself; if it is stopped, let go on (kill -CONT), or end, the process that holds "+filepath.Join(path, monitor.LockName), nil)
+		return nil
+	}
+	if _, err := os.Lstat(path); err == nil {
+		k.report(DirectoryOrphan, path, "it was made for a session that did not come", "remove it", k.removeTree(name))
+	}
+	return nil
+}
+
+// released waits, patiently, until no monitor holds the directory at path.
+func (k *check) released(ctx context.Context, path string) (bool, error) {
+	return until(ctx, patience, func() (bool, error) {
+		alive, err := held(filepath.Join(path, monitor.LockName))
+		return !alive, err
+	})
 }
 
 // idOf takes a session directory's name apart; "" means that it is none.
@@ -94,15 +134,12 @@ func (k *check) directory(ctx context.Context, name, path string) error {
 	case known && r.State != session.Created && r.State != session.Preparing && !r.State.Terminal():
 		return nil // sessions has judged it
 	}
-	gone, err := until(ctx, patience, func() (bool, error) {
-		alive, err := held(filepath.Join(path, monitor.LockName))
-		return !alive, err
-	})
+	gone, err := k.released(ctx, path)
 	switch {
 	case err != nil:
 		return err
 	case !gone:
-		k.lives[id] = true
+		k.lives[id], k.strayed = true, true
 		k.report(MonitorStray, path, "a monitor lives there, and no session that is on record needs it",
 			"it is left alone with all it has: nothing proves what it is; look at the process that holds "+filepath.Join(path, monitor.LockName), nil)
 	case known && r.State.Terminal():

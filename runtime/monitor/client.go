@@ -77,16 +77,21 @@ func Dial(ctx context.Context, dir *os.File, sessionID, key string) (*Client, St
 	case err != nil: // say nothing about a monitor that could not be asked
 		return nil, Status{}, err
 	}
-	c := &Client{conn: conn, w: frame.NewWriter(conn, 0), pending: map[frame.ID]chan frame.Response{},
-		ended: make(chan struct{}), done: make(chan struct{})}
-	c.w.Timeout = writeTimeout
-	go c.read()
+	c := newClient(conn, frame.NewReader(conn, 0), frame.NewWriter(conn, 0))
 	status, err := c.prove(ctx, sessionID, key)
 	if err != nil {
 		c.Close()
 		return nil, Status{}, err
 	}
 	return c, status, nil
+}
+
+// newClient makes a Client of a connection that may have been in use.
+func newClient(conn *net.UnixConn, r *frame.Reader, w *frame.Writer) *Client {
+	c := &Client{conn: conn, w: w, pending: map[frame.ID]chan frame.Response{}, ended: make(chan struct{}), done: make(chan struct{})}
+	w.Timeout = writeTimeout
+	go c.read(r)
+	return c
 }
 
 // dialAt connects to the socket called name in dir by way of the directory's
@@ -131,8 +136,7 @@ func (c *Client) prove(ctx context.Context, sessionID, key string) (Status, erro
 	return status, err
 }
 
-func (c *Client) read() {
-	r := frame.NewReader(c.conn, 0)
+func (c *Client) read(r *frame.Reader) {
 	for {
 		line, err := r.Next()
 		if err != nil {

@@ -6,9 +6,10 @@
 // before the first process; the Profile is the digestible sum of what was made;
 // the Outcome is the durable end, from which any gloved can write the receipt.
 //
-// gloved starts a monitor with Spawn and talks to it with a Client; Main is the
-// monitor's own side. Both prove to the other that they know the session's key
-// before anything else is said. A monitor that loses its gloved before the
+// gloved gets a monitor from its Spares, which lay the ground for one ahead of
+// need, and talks to it with a Client; Main is the monitor's own side. The gloved
+// that started it uses the socket it was born with. Another proves, and has proven
+// to it, that both know the session's key before anything else is said. A monitor that loses its gloved before the
 // harness was released undoes everything; after that it carries on alone,
 // writes the Outcome and the rest of the transcript into the session's
 // directory, and goes.

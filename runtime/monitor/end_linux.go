@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +25,7 @@ const (
 
 // wait follows the harness to its end and makes the end durable.
 func (s *session) wait() {
-	idle := time.AfterFunc(idleAfter, freeMemory)
+	idle := time.AfterFunc(idleAfter, economise)
 	exit, err := s.box.Wait(context.Background())
 	idle.Stop()
 	finished, clockErr := bootTime()
@@ -53,10 +52,7 @@ func (s *session) wait() {
 func (s *session) conclude(o *Outcome) {
 	released := make(chan []string, 1)
 	go func() { released <- s.res.release(s.log) }() // the kernel takes its time, and so does the disk
-	releaseReserve(s.spec.Dir)
-	saved := s.saveTranscript()
-	_ = s.at(crashpoint.EndTranscript)
-	written := s.saveOutcome(o)
+	saved, written := s.save(o)
 	_ = s.at(crashpoint.EndOutcome)
 	if left := <-released; len(left) > 0 {
 		o.Quarantined = left
@@ -68,7 +64,7 @@ func (s *session) conclude(o *Outcome) {
 	_ = s.at(crashpoint.EndReleased)
 	s.finish(o)
 	_ = s.at(crashpoint.EndTold)
-	time.AfterFunc(idleAfter, freeMemory)
+	time.AfterFunc(idleAfter, economise)
 	tick := time.NewTicker(writeAgain)
 	defer tick.Stop()
 	for !saved || !written {
@@ -93,10 +89,28 @@ func (s *session) forgotten() bool {
 	return true
 }
 
-func (s *session) saveTranscript() bool {
-	oldest, data, err := s.retained()
+// save writes transcript and outcome at once, or, where that cannot be, what can be in
+// the room that was held for it.
+func (s *session) save(o *Outcome) (transcript, outcome bool) {
+	t, err := s.transcript()
 	if err == nil {
-		err = writeTranscript(s.spec.Dir, oldest, data)
+		var sealed safefile.New
+		if sealed, err = sealOutcome(s.spec.Key, o); err == nil {
+			err = safefile.WriteOwners(s.spec.Dir, t, sealed)
+		}
+	}
+	releaseReserve(s.spec.Dir)
+	if err == nil {
+		return true, true
+	}
+	s.log.Error("end", "error", err)
+	return s.saveTranscript(), s.saveOutcome(o)
+}
+
+func (s *session) saveTranscript() bool {
+	t, err := s.transcript()
+	if err == nil {
+		err = safefile.WriteOwners(s.spec.Dir, t)
 	}
 	if err != nil {
 		s.log.Error("transcript", "error", err)
@@ -105,11 +119,19 @@ func (s *session) saveTranscript() bool {
 }
 
 func (s *session) saveOutcome(o *Outcome) bool {
-	err := writeOutcome(s.spec.Dir, s.spec.Key, o)
+	sealed, err := sealOutcome(s.spec.Key, o)
+	if err == nil {
+		err = safefile.WriteOwners(s.spec.Dir, sealed)
+	}
 	if err != nil {
 		s.log.Error("outcome", "error", err)
 	}
 	return err == nil
+}
+
+func (s *session) transcript() (safefile.New, error) {
+	oldest, data, err := s.retained()
+	return newTranscript(oldest, data), err
 }
 
 // retained collects what the ring still holds. The stream has ended, so that
@@ -184,7 +206,3 @@ func releaseReserve(dir string) { _ = os.Remove(filepath.Join(dir, reserveName))
 // idleAfter is how long a session must have had nothing to do with its monitor
 // before the monitor tidies up: a short session should not wait for that.
 const idleAfter = time.Second
-
-// freeMemory gives back what a finished part of the work needed: a monitor
-// idles for most of its life.
-func freeMemory() { debug.FreeOSMemory() }

@@ -1,9 +1,10 @@
 package monitor
 
 import (
+	"context"
 	"fmt"
-	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"gloved.dev/internal/ident"
 	"gloved.dev/internal/safefile"
 	"gloved.dev/internal/strictjson"
+	"gloved.dev/runtime/cgroup"
 )
 
 // roleName is the monitor's argv[0]. It decides which role an executable of
@@ -60,85 +62,136 @@ type started struct {
 	Error *Error `json:"error,omitempty"`
 }
 
+// A link is the inherited socket to the gloved that started us. Nobody else has the
+// other end: what is said over it needs no proof.
+type link struct {
+	conn *net.UnixConn
+	r    *frame.Reader
+	w    *frame.Writer
+}
+
+func openLink() (*link, error) {
+	f := os.NewFile(specFD, "spec")
+	defer f.Close() // the connection has a descriptor of its own
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fault(CodeProtocol, "started without a socket")
+	}
+	return newLink(u), nil
+}
+
+func newLink(conn *net.UnixConn) *link {
+	return &link{conn: conn, r: frame.NewReader(conn, 0), w: frame.NewWriter(conn, 0)}
+}
+
+// send writes one frame.
+func (l *link) send(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return l.w.WriteFrame(line)
+}
+
+// answer says how something went. A gloved that is gone needs no answer.
+func (l *link) answer(err error) {
+	var a started
+	if err != nil {
+		a.Error = asError(err)
+	}
+	_ = l.send(a)
+}
+
+// run first makes what every session needs, then waits, maybe long, for its session.
 func run() int {
-	economise()
-	link := os.NewFile(specFD, "spec")
-	spec, base, err := readSpec(link)
+	l, err := openLink()
 	if err != nil {
-		answerStart(link, err)
 		return 1
 	}
-	lock := lockDir(spec.Dir) // both wait for the disk; let them do so together
-	log, err := openLog(spec.Dir)
+	var g ground
+	if err = l.receive(&g); err == nil {
+		err = checkVersion(g.ProtocolVersion)
+	}
 	if err != nil {
-		answerStart(link, err)
+		l.answer(err)
 		return 1
 	}
-	s, err := listen(spec, base, log, lock)
-	if err != nil {
-		log.Error("start", "error", err)
-		answerStart(link, err)
-		return 1
+	base := lay(g)
+	p, err := takePlace(g.Dir)
+	at := func(point crashpoint.Point) {
+		if err == nil {
+			err = crashpoint.At(filepath.Dir(g.Dir), point)
+		}
 	}
+	at(crashpoint.GroundTaken)
+	<-base.done // a process that is not dumpable could not map its children's users
 	detach()
-	if err := s.session.at(crashpoint.MonitorListening); err != nil {
-		answerStart(link, err)
+	at(crashpoint.GroundLaid)
+	var spec Spec
+	if err == nil {
+		l.answer(nil)
+		spec, err = l.readSpec(&g, p)
+	}
+	if err != nil {
+		l.answer(err)
+		leave(base, p)
 		return 1
 	}
-	answerStart(link, nil)
-	s.run(spawner(link))
+	s := newServer(spec, newSession(spec, base, p.log), p)
+	s.session.tellEnded = func() { s.broadcast(notifyEnded, none{}) }
+	if err := s.session.at(crashpoint.MonitorListening); err != nil {
+		l.answer(err)
+		leave(base, p)
+		return 1
+	}
+	l.answer(nil)
+	s.run(l)
 	return 0
 }
 
-// spawner returns a channel that is closed when the gloved that started us has
-// let go of link, be it by dying.
-func spawner(link *os.File) <-chan struct{} {
-	left := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, link)
-		link.Close()
-		close(left)
-	}()
-	return left
+// leave gives up what was made ahead for a session that does not come.
+func leave(b *base, p *place) {
+	ctx, cancel := context.WithTimeout(context.Background(), cgroup.DestroyBound+time.Second)
+	defer cancel()
+	_ = b.close(ctx) // what is left the next gloved finds by its name
+	b.free()
+	if p != nil {
+		p.remove()
+	}
 }
 
-// economise trades speed, of which a monitor needs little, for memory, of
+// economise trades speed, of which a monitor at rest needs little, for memory, of
 // which there is one share per session.
 func economise() {
 	debug.SetGCPercent(25)
 	debug.SetMemoryLimit(64 << 20)
+	debug.FreeOSMemory()
 }
 
-// readSpec reads the ground, which it begins to lay, and then, maybe much later, the
-// specification.
-func readSpec(link *os.File) (Spec, *base, error) {
+// readSpec reads the specification of the session that comes to p.
+func (l *link) readSpec(g *ground, p *place) (Spec, error) {
 	var spec Spec
-	var g ground
-	r := frame.NewReader(link, 0)
-	if err := readFrame(r, &g); err != nil {
-		return spec, nil, err
-	}
-	if err := checkVersion(g.ProtocolVersion); err != nil {
-		return spec, nil, err
-	}
-	b := lay(g)
-	if err := readFrame(r, &spec); err != nil {
-		return spec, nil, err
+	if err := l.receive(&spec); err != nil {
+		return spec, err
 	}
 	if err := checkVersion(spec.ProtocolVersion); err != nil {
-		return spec, nil, err
+		return spec, err
 	}
 	if !ident.MatID(spec.SessionID) || !ident.Hex64(spec.Key) || !ident.AbsPath(spec.Dir) {
-		return spec, nil, fault(CodeProtocol, "the specification names no session, key or directory")
+		return spec, fault(CodeProtocol, "the specification names no session, key or directory")
 	}
-	if groundOf(&spec) != g {
-		return spec, nil, fault(CodeProtocol, "the specification is not for the ground that was laid")
+	if !g.fits(&spec) {
+		return spec, fault(CodeProtocol, "the specification is not for the ground that was laid")
 	}
-	return spec, b, nil
+	return spec, p.moved(spec.Dir)
 }
 
-func readFrame(r *frame.Reader, v any) error {
-	line, err := r.Next()
+func (l *link) receive(v any) error {
+	line, err := l.r.Next()
 	if err != nil {
 		return fault(CodeProtocol, "no specification: %v", err)
 	}
@@ -153,15 +206,6 @@ func checkVersion(v int) error {
 		return fault(CodeProtocol, "version %d, this monitor speaks %d", v, ProtocolVersion)
 	}
 	return nil
-}
-
-func answerStart(link *os.File, err error) {
-	var a started
-	if err != nil {
-		a.Error = asError(err)
-	}
-	line, _ := json.Marshal(a)
-	_, _ = link.Write(append(line, '\n')) // a gloved that is gone needs no answer
 }
 
 // maxLog bounds a monitor's log: a peer whose requests are refused over and
@@ -201,41 +245,63 @@ func openLog(dir string) (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(&boundedLog{f: f, left: maxLog}, nil)), nil
 }
 
-// lockDir begins to take the session directory's lock and returns a function
-// that waits for it. It is held for life: the kernel drops it with the process,
-// so that a gloved can tell a monitor that is gone from one that does not answer.
-func lockDir(dir string) func() (*safefile.Lock, error) {
-	var lock *safefile.Lock
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		lock, err = safefile.LockFile(filepath.Join(dir, LockName))
-	}()
-	return func() (*safefile.Lock, error) {
-		<-done
-		return lock, err
-	}
+// A place is what a monitor holds of a session's directory from its birth on.
+type place struct {
+	path string // where it was when it was taken
+	dir  *os.File
+	// alive is held for life: the kernel drops it with the process, so that a gloved
+	// can tell a monitor that is gone from one that does not answer.
+	alive    *safefile.Lock
+	log      *slog.Logger
+	listener *net.UnixListener
 }
 
-func listen(spec Spec, base *base, log *slog.Logger, lock func() (*safefile.Lock, error)) (*server, error) {
-	dir, err := dirFile(spec.Dir)
-	if err != nil {
+// takePlace makes in a directory what a session needs there: lock, log, socket, and room
+// for the outcome. A directory of which only a part could be had is for whoever made it.
+func takePlace(path string) (_ *place, err error) {
+	p := &place{path: path}
+	if p.dir, _, err = safefile.OpenOwnerDir(path); err != nil {
 		return nil, err
 	}
-	alive, err := lock()
-	if err != nil {
+	if p.alive, err = safefile.LockFile(filepath.Join(path, LockName)); err != nil {
 		return nil, err
 	}
-	l, err := listenAt(dir, SocketName)
-	if err != nil {
+	if p.log, err = openLog(path); err != nil {
+		return nil, err
+	}
+	if err := reserveOutcome(path); err != nil {
+		return nil, atStep("reserve", err)
+	}
+	if p.listener, err = listenAt(p.dir, SocketName); err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	session := newSession(spec, base, log)
-	s := newServer(spec, session, l, log)
-	s.dir, s.alive = dir, alive
-	session.tellEnded = func() { s.broadcast(notifyEnded, none{}) }
-	return s, nil
+	return p, nil
+}
+
+// moved checks that the place has the path given by now.
+func (p *place) moved(path string) error {
+	now, id, err := safefile.OpenOwnerDir(path)
+	if err != nil {
+		return err
+	}
+	defer now.Close()
+	mine, err := safefile.Stat(p.dir)
+	if err != nil {
+		return err
+	}
+	if id.Dev != mine.Dev || id.Ino != mine.Ino {
+		return fault(CodeProtocol, "the session's directory is not the one that was taken")
+	}
+	return nil
+}
+
+// remove takes the place off the disk, lock last: as long as it is there it says that
+// somebody is at work.
+func (p *place) remove() {
+	for _, name := range []string{SocketName, LogName, reserveName, LockName} {
+		_ = unix.Unlinkat(int(p.dir.Fd()), name, 0) // what is left the next gloved removes
+	}
+	_ = unix.Rmdir(p.path) // which is another, or nothing, once it was moved
 }
 
 // detach cuts the monitor loose from whoever started it: a session of its own,
@@ -254,10 +320,14 @@ func detach() {
 	}
 }
 
-// run serves until the session is over and nobody needs it any more.
-func (s *server) run(left <-chan struct{}) {
+// run serves until the session is over and nobody needs it any more, first of all the
+// gloved at the other end of l.
+func (s *server) run(l *link) {
 	terminate := make(chan os.Signal, 1)
 	signal.Notify(terminate, unix.SIGTERM)
+	left := make(chan struct{})
+	p := &peer{server: s, conn: l.conn, w: l.w, proven: true}
+	s.welcome(p, l.r, func() { close(left) })
 	go s.live(terminate, left)
 	s.serve()
 	_ = unix.Unlinkat(int(s.dir.Fd()), SocketName, 0)
@@ -271,13 +341,16 @@ func (s *server) live(terminate <-chan os.Signal, left <-chan struct{}) {
 	select {
 	case <-s.session.begun:
 	case <-terminate:
+		s.session.end()
 		return
 	case <-left:
 		if !isClosed(s.session.begun) {
+			s.session.end()
 			return
 		}
 	case <-time.After(arrivalBound):
 		s.log.Warn("nobody came")
+		s.session.end()
 		return
 	}
 	select {

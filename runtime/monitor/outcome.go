@@ -46,16 +46,14 @@ func outcomeMAC(key string, o *Outcome) (string, error) {
 	return hex.EncodeToString(m.Sum(nil)), nil
 }
 
-func writeOutcome(dir, key string, o *Outcome) error {
+// sealOutcome makes the outcome file.
+func sealOutcome(key string, o *Outcome) (safefile.New, error) {
 	mac, err := outcomeMAC(key, o)
 	if err != nil {
-		return err
+		return safefile.New{}, err
 	}
 	data, err := strictjson.Canonical(sealedOutcome{Outcome: *o, MAC: mac})
-	if err != nil {
-		return err
-	}
-	return safefile.WriteOwner(filepath.Join(dir, OutcomeName), data)
+	return safefile.New{Name: OutcomeName, Data: data}, err
 }
 
 // ReadOutcome reads the durable outcome of a session directory. It returns
@@ -100,9 +98,8 @@ type SavedTranscript struct {
 
 const transcriptHeader = 21 // 20 digits and a line feed
 
-func writeTranscript(dir string, oldest uint64, data []byte) error {
-	head := []byte(padded(oldest) + "\n")
-	return safefile.WriteOwner(filepath.Join(dir, TranscriptName), append(head, data...))
+func newTranscript(oldest uint64, data []byte) safefile.New {
+	return safefile.New{Name: TranscriptName, Data: append([]byte(padded(oldest)+"\n"), data...)}
 }
 
 func padded(n uint64) string {

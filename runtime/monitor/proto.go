@@ -13,7 +13,9 @@ import (
 )
 
 // The protocol is JSON-RPC, one message a line, over the owner-only socket
-// "monitor.sock" in the session's directory. gloved asks, the monitor answers.
+// "monitor.sock" in the session's directory. gloved asks, the monitor answers. The
+// gloved that starts a monitor uses the socket pair that it was born with instead,
+// first for the ground and the Spec, and needs no hello there.
 //
 //	gloved  --hello {protocol_version, nonce}-->            monitor
 //	gloved  <--{protocol_version, session_id, nonce, proof}--

@@ -59,7 +59,7 @@ func acquire(ctx context.Context, spec *Spec, base *base, progress func(Progress
 	}{
 		{"executable", r.openExecutable},
 		{"user", r.claimUser},
-		{"cgroup", r.makeGroup},
+		{"cgroup", r.takeGroup},
 		{"filesystems", r.makeFilesystems},
 		{"scratch", r.mountScratch},
 		{"runtime_paths", r.bindRuntimePaths},
@@ -152,22 +152,13 @@ func (r *resources) claimUser(context.Context, *Spec, func(Progress)) error {
 	return err
 }
 
-func (r *resources) makeGroup(_ context.Context, spec *Spec, _ func(Progress)) error {
-	host, err := cgroup.Detect()
+// takeGroup takes over the control group that was made ahead, with the session's limits.
+func (r *resources) takeGroup(_ context.Context, spec *Spec, _ func(Progress)) error {
+	group, m, err := r.base.enclosure(cgroup.Limits{MemoryBytes: spec.Limits.MemoryBytes, PIDs: spec.Limits.PIDs})
 	if err != nil {
 		return err
 	}
-	r.group, err = host.Create(spec.Cgroup, cgroup.Limits{
-		MemoryBytes: spec.Limits.MemoryBytes, PIDs: spec.Limits.PIDs,
-	})
-	if err != nil {
-		return err
-	}
-	m := host.Mechanism()
-	if err := host.Close(); err != nil {
-		return err
-	}
-	r.base.place(r.group.Add)
+	r.group = group
 	r.mechanisms = Mechanisms{CPUTime: m, Memory: m, PIDs: m, WallTime: "watchdog", Disk: "filesystem_quota", TerminalOutput: "byte_counter"}
 	return nil
 }
@@ -433,8 +424,8 @@ func (r *resources) diskUse() (sum uint64, full bool, err error) {
 func (r *resources) release(log *slog.Logger) (quarantined []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), cgroup.DestroyBound+time.Second)
 	defer cancel()
-	if err := r.base.close(); err != nil {
-		log.Error("room", "error", err)
+	if err := r.base.close(ctx); err != nil {
+		log.Error("ground", "error", err)
 		quarantined = append(quarantined, "user")
 	}
 	if r.group != nil {

@@ -59,8 +59,8 @@ func listenAt(dir *os.File, name string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-func newServer(spec Spec, s *session, l *net.UnixListener, log *slog.Logger) *server {
-	return &server{spec: spec, session: s, log: log, listener: l,
+func newServer(spec Spec, s *session, p *place) *server {
+	return &server{spec: spec, session: s, log: p.log, listener: p.listener, dir: p.dir, alive: p.alive,
 		quit: make(chan struct{}), conns: map[*peer]bool{}}
 }
 
@@ -93,24 +93,32 @@ func (s *server) serve() {
 }
 
 func (s *server) admit(conn *net.UnixConn) {
-	uid, _, err := safefile.CheckPeer(conn)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil || uid != uint32(os.Geteuid()) || len(s.conns) >= maxConns || isClosed(s.quit) {
+	if uid, _, err := safefile.CheckPeer(conn); err != nil || uid != uint32(os.Geteuid()) {
 		conn.Close()
 		return
 	}
-	p := &peer{server: s, conn: conn, w: frame.NewWriter(conn, 0), slots: make(chan struct{}, maxInFlight)}
-	p.w.Timeout = sendTimeout
+	s.welcome(&peer{server: s, conn: conn, w: frame.NewWriter(conn, 0)}, frame.NewReader(conn, 0), func() {})
+}
+
+// welcome serves a peer until it has gone, and then calls left.
+func (s *server) welcome(p *peer, r *frame.Reader, left func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) >= maxConns || isClosed(s.quit) {
+		p.conn.Close()
+		return
+	}
+	p.slots, p.w.Timeout = make(chan struct{}, maxInFlight), sendTimeout
 	s.conns[p] = true
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()
-		p.serve()
+		p.serve(r)
 		s.mu.Lock()
 		delete(s.conns, p)
 		s.mu.Unlock()
 		s.session.lost(p)
+		left()
 	}()
 }
 
@@ -169,11 +177,10 @@ func (p *peer) isProven() bool {
 	return p.proven
 }
 
-func (p *peer) serve() {
+func (p *peer) serve(r *frame.Reader) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer p.conn.Close()
-	r := frame.NewReader(p.conn, 0)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()

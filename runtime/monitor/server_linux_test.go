@@ -3,7 +3,6 @@ package monitor
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,10 +24,12 @@ func newTestServer(t *testing.T) (*server, *os.File) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o700))
 	spec := Spec{ProtocolVersion: ProtocolVersion, SessionID: "s-1", Dir: dir, Key: NewKey()}
-	none := &base{done: make(chan struct{})}
-	close(none.done)
-	s, err := listen(spec, none, slog.New(slog.DiscardHandler), lockDir(dir))
+	p, err := takePlace(dir)
 	must(t, err)
+	none := &base{done: make(chan struct{}), placed: make(chan struct{})}
+	close(none.done)
+	close(none.placed)
+	s := newServer(spec, newSession(spec, none, p.log), p)
 	var wg sync.WaitGroup
 	wg.Go(s.serve)
 	t.Cleanup(func() {
@@ -220,7 +221,7 @@ func TestOutcomeFile(t *testing.T) {
 	}
 	must(t, reserveOutcome(dir))
 	releaseReserve(dir)
-	must(t, writeOutcome(dir, key, &Outcome{ProtocolVersion: ProtocolVersion, SessionID: "s-1", Cause: "exited"}))
+	writeOutcome(t, dir, key, &Outcome{ProtocolVersion: ProtocolVersion, SessionID: "s-1", Cause: "exited"})
 	if o, err := ReadOutcome(dir, "s-1", key); err != nil || o.Cause != "exited" {
 		t.Errorf("read %+v, %v", o, err)
 	}
@@ -241,7 +242,7 @@ func TestOutcomeFile(t *testing.T) {
 			t.Fatalf("a flipped bit at %d of %q was not seen", i, data)
 		}
 	}
-	must(t, writeOutcome(dir, key, &Outcome{ProtocolVersion: ProtocolVersion + 1, SessionID: "s-1"}))
+	writeOutcome(t, dir, key, &Outcome{ProtocolVersion: ProtocolVersion + 1, SessionID: "s-1"})
 	if o, err := ReadOutcome(dir, "s-1", key); err != nil || o.ProtocolVersion != ProtocolVersion+1 {
 		t.Errorf("another version: %v", err)
 	}
@@ -250,7 +251,7 @@ func TestOutcomeFile(t *testing.T) {
 func TestTranscriptFile(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o700))
-	must(t, writeTranscript(dir, 100, []byte("hello")))
+	must(t, safefile.WriteOwners(dir, newTranscript(100, []byte("hello"))))
 	s, err := OpenTranscript(dir)
 	must(t, err)
 	defer s.Close()
@@ -330,4 +331,11 @@ func TestLogIsBounded(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(data), "the log is full\"}\n") {
 		t.Errorf("the log ends in %q, %v", data[max(0, len(data)-60):], err)
 	}
+}
+
+func writeOutcome(t *testing.T, dir, key string, o *Outcome) {
+	t.Helper()
+	sealed, err := sealOutcome(key, o)
+	must(t, err)
+	must(t, safefile.WriteOwners(dir, sealed))
 }

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gloved.dev/internal/crashpoint"
-	"gloved.dev/internal/safefile"
 	"gloved.dev/journal/receipt"
 	"gloved.dev/runtime/cgroup"
 	"gloved.dev/runtime/quota"
@@ -43,6 +42,7 @@ type session struct {
 	res    *resources
 	box    *sandbox.Session
 	term   *terminal.Channel
+	armed  bool          // all of it is there, and can be ended by force
 	forced string        // the first cause that ended the session by force
 	over   bool          // the harness is gone: what a watcher finds now came too late
 	wall   time.Duration // when the wall clock began, on the boot-time clock
@@ -113,9 +113,6 @@ func (s *session) prepare(ctx context.Context, p *peer, progress func(Progress))
 	close(s.begun)
 	s.mu.Unlock()
 	err = s.step(ctx, p, StateIdle, StatePrepared, func(ctx context.Context) error {
-		if err := reserveOutcome(s.spec.Dir); err != nil {
-			return atStep("reserve", err)
-		}
 		if err := s.at(crashpoint.AcquireReserve); err != nil {
 			return atStep("reserve", err)
 		}
@@ -126,6 +123,9 @@ func (s *session) prepare(ctx context.Context, p *peer, progress func(Progress))
 		s.mu.Lock()
 		s.res = res
 		s.mu.Unlock()
+		if err := s.base.furnish(ctx, res.sandboxConfig(&s.spec)); err != nil {
+			return setupFault(err)
+		}
 		out = res.prepared()
 		return nil
 	})
@@ -156,13 +156,10 @@ func (s *session) start(ctx context.Context) (Launched, error) {
 	s.mu.Lock()
 	s.wall, s.began = wall, unixMS()
 	s.mu.Unlock()
-	room, err := s.base.begin()
-	if err != nil {
-		return Launched{}, setupFault(err)
-	}
-	box, err := room.Start(ctx, s.res.sandboxConfig(&s.spec), sandbox.Hooks{
-		Placed: func(p sandbox.Process) error { return s.base.finishPlacing(p, s.res.group.Add) },
-	})
+	watched := make(chan error, 1)
+	go func() { watched <- s.startWatchers() }()
+	box, err := s.base.start(ctx, s.res.sandboxConfig(&s.spec), s.res.group)
+	watchErr := <-watched
 	if err != nil {
 		return Launched{}, setupFault(err)
 	}
@@ -173,7 +170,7 @@ func (s *session) start(ctx context.Context) (Launched, error) {
 		box.Terminal().Close()
 		return Launched{}, atStep("tree", err)
 	}
-	id, err := cgroup.Identify(box.Launch().PID)
+	id, err := s.base.identity()
 	if err != nil {
 		box.Terminal().Close()
 		return Launched{}, atStep("identify", err)
@@ -184,11 +181,18 @@ func (s *session) start(ctx context.Context) (Launched, error) {
 	if err := s.at(crashpoint.LaunchTerminal); err != nil {
 		return Launched{}, atStep("terminal", err)
 	}
-	if err := s.startWatchers(); err != nil {
-		return Launched{}, atStep("watch", err)
+	if watchErr != nil {
+		return Launched{}, atStep("watch", watchErr)
 	}
 	if err := s.at(crashpoint.LaunchWatched); err != nil {
 		return Launched{}, atStep("watch", err)
+	}
+	s.mu.Lock()
+	s.armed = true
+	early := s.forced != ""
+	s.mu.Unlock()
+	if early {
+		s.kill()
 	}
 	return Launched{Process: processID(id)}, nil
 }
@@ -225,7 +229,8 @@ func (s *session) openTerminal(master *os.File) error {
 	return nil
 }
 
-// startWatchers arms everything that can end the session.
+// startWatchers arms everything that can end the session. What a watcher finds before the
+// session is launched waits for that.
 func (s *session) startWatchers() error {
 	stopWall, err := watchWall(time.Duration(s.spec.Limits.WallTimeMS)*time.Millisecond, func() { s.force(receipt.CauseWallTimeLimit) })
 	if err != nil {
@@ -312,8 +317,11 @@ func (s *session) force(cause string) {
 		s.forced = cause
 		s.log.Info("ending the session", "cause", cause)
 	}
+	armed := s.armed
 	s.mu.Unlock()
-	s.kill()
+	if armed { // else it ends as soon as that can be an end like any other
+		s.kill()
+	}
 }
 
 // killAgain is how soon a kill that did not reach everything is repeated.
@@ -381,10 +389,11 @@ func (s *session) undo() {
 				s.log.Error("close", "error", err)
 			}
 		}
-		if res != nil {
-			if left := res.release(s.log); len(left) > 0 {
-				s.log.Error("left in quarantine", "what", left)
-			}
+		if res == nil { // what was made ahead is all there is
+			res = &resources{log: s.log, base: s.base}
+		}
+		if left := res.release(s.log); len(left) > 0 {
+			s.log.Error("left in quarantine", "what", left)
 		}
 		_ = s.at(crashpoint.UndoDone)
 		s.finish(nil)
@@ -516,10 +525,4 @@ func bootTime() (time.Duration, error) {
 		return 0, os.NewSyscallError("clock_gettime", err)
 	}
 	return time.Duration(t.Nano()), nil
-}
-
-// dirFile opens the session directory.
-func dirFile(path string) (*os.File, error) {
-	f, _, err := safefile.OpenOwnerDir(path)
-	return f, err
 }

@@ -5,61 +5,75 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
+
+	"gloved.dev/runtime/sandbox"
 )
 
-// Spares keeps one monitor started ahead of need, because starting a process of
-// ours is a good part of starting a session. A spare knows nothing and holds
-// nothing: it waits for its Spec, and ends by itself when the gloved that keeps
-// it does. A Spares keeps none until Refill. Its methods may be used concurrently.
+// Spares starts monitors, and keeps one started ahead of need, with what every session
+// needs, because that is the greater part of starting a session. A spare has a directory
+// and a control group under names of its own, and gives both up and ends when the gloved
+// that keeps it does. A Spares keeps none until Refill. Its methods may be used
+// concurrently.
 type Spares struct {
-	// UIDRange is that of the sessions to come; for those of another, a spare is
-	// of no use. It does not change.
+	// UIDRange is that of the sessions to come.
 	UIDRange UIDRange
+	// Root is the owner directory in which every session has its own.
+	Root string
+	// Groups begins the names of the control groups.
+	Groups string
 
 	mu     sync.Mutex
 	spare  *blank
 	timer  *time.Timer
 	closed bool
+	old    sync.WaitGroup // of spares that are being discarded
 }
 
-// A blank is a monitor that has no Spec yet. It has a copy of the mounts as
-// they were when it was made, and processes of a session of its ground.
-type blank struct {
-	*Process
-	link   *os.File
-	mounts []byte
-	ground ground
-}
-
-// Spawn gives spec to the spare, or to a new monitor where there is no spare
-// that is as good, and returns when its socket listens.
-func (s *Spares) Spawn(ctx context.Context, spec Spec) (*Process, error) {
+// Spawn gives spec to the spare, or to a new monitor where there is no spare that is as
+// good. It returns a connection to the monitor, and the name of its control group, when
+// the monitor has taken spec.Dir, which must not exist before, and its socket listens.
+// The monitor undoes everything when the connection is lost before the release.
+func (s *Spares) Spawn(ctx context.Context, spec Spec) (*Client, string, error) {
 	b := s.take()
-	if b != nil && b.ground.UIDRange != spec.UIDRange {
-		b.Kill()
-		b = nil
+	if b != nil {
+		if err := os.Rename(b.ground.Dir, spec.Dir); err != nil {
+			b.discard()
+			return nil, "", err
+		}
+	} else {
+		var err error
+		if b, err = newBlank(ctx, spec.Dir, s.Groups+newTail(), s.UIDRange); err != nil {
+			return nil, "", err
+		}
 	}
-	if b == nil {
-		return Spawn(ctx, spec)
+	c, err := b.fill(ctx, spec)
+	if err != nil {
+		b.discard()
+		return nil, "", err
 	}
-	return b.fill(ctx, spec)
+	return c, b.ground.Cgroup, nil
 }
 
-// take returns the spare if a monitor started now would be no different. The
-// mounts can have changed, where they do not propagate into the spare's copy.
+// newTail ends the names of what is made ahead.
+func newTail() string { return NewKey()[:16] }
+
+// take returns the spare if a monitor started now would be no different. The mounts can
+// have changed, where they do not propagate into the spare's copy, and so can the few
+// files that every session sees.
 func (s *Spares) take() *blank {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	b := s.spare
 	s.spare = nil
-	s.mu.Unlock()
 	if b == nil {
 		return nil
 	}
-	now, err := ownMounts()
-	if err != nil || len(now) == maxMounts || b.isGone() || !bytes.Equal(now, b.mounts) {
-		b.Kill()
+	now, err := hostState()
+	if err != nil || len(now) >= maxHostState || b.isGone() || !bytes.Equal(now, b.host) {
+		s.old.Go(b.discard)
 		return nil
 	}
 	return b
@@ -81,13 +95,27 @@ func (s *Spares) Refill(after time.Duration) {
 
 func (s *Spares) refill() {
 	s.mu.Lock()
-	defer s.mu.Unlock() // also so that Close does not miss one being made
+	defer s.mu.Unlock() // also so that nobody misses one being made
 	if s.closed || s.spare != nil {
 		return
 	}
-	if b, err := newBlank(s.UIDRange); err == nil {
+	tail := newTail()
+	if b, err := newBlank(context.Background(), filepath.Join(s.Root, GroundPrefix+tail), s.Groups+tail, s.UIDRange); err == nil {
 		s.spare = b
 	}
+}
+
+// Still calls f with the names of the directory and the control group of the spare, or
+// with "" twice, and has no spare made or taken meanwhile: for whoever removes what
+// belongs to nobody.
+func (s *Spares) Still(f func(dir, group string) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.old.Wait()
+	if s.spare == nil {
+		return f("", "")
+	}
+	return f(filepath.Base(s.spare.ground.Dir), s.spare.ground.Cgroup)
 }
 
 // Close ends the spare; there will be no other.
@@ -99,22 +127,27 @@ func (s *Spares) Close() {
 		s.timer.Stop()
 	}
 	if s.spare != nil {
-		s.spare.Kill()
+		s.spare.discard()
 		s.spare = nil
 	}
+	s.old.Wait()
 }
 
-// maxMounts bounds the mount table that is compared; a host with a larger one
-// has no spare.
-const maxMounts = 1 << 20
+// maxHostState bounds the state that is compared; a host with more has no spare.
+const maxHostState = 1 << 20
 
-// ownMounts is the calling process's mount table. It is read before a blank is
-// made, so that a change in between counts as one.
-func ownMounts() ([]byte, error) {
+// hostState is the calling process's mount table, and what the paths that every session
+// sees refer to. It is read before a blank is made, so that a change in between counts as
+// one.
+func hostState() ([]byte, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxMounts))
+	state, err := io.ReadAll(io.LimitReader(f, maxHostState))
+	if err != nil {
+		return nil, err
+	}
+	return sandbox.AppendSystem(state), nil
 }

@@ -1,12 +1,15 @@
 package monitor
 
 import (
+	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"gloved.dev/internal/require"
+	"gloved.dev/runtime/cgroup"
 )
 
 // TestMain plays a monitor where the tests start one.
@@ -15,12 +18,28 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ready returns Spares with a spare in it.
+// ready returns Spares with a spare in it, of which nothing may be left in the end.
 func ready(t *testing.T) (*Spares, *blank) {
 	t.Helper()
 	require.Root(t)
-	s := &Spares{UIDRange: DefaultUIDRange}
-	t.Cleanup(s.Close)
+	host, err := cgroup.Detect()
+	must(t, err)
+	s := &Spares{UIDRange: DefaultUIDRange, Root: t.TempDir(), Groups: "glove-test-" + NewKey()[:8] + "-"}
+	must(t, os.Chmod(s.Root, 0o700))
+	t.Cleanup(func() {
+		s.Close()
+		left, err := os.ReadDir(s.Root)
+		must(t, err)
+		names, err := host.Names(s.Groups)
+		must(t, err)
+		for _, name := range names {
+			must(t, host.Sweep(context.Background(), name))
+		}
+		must(t, host.Close())
+		if len(left)+len(names) > 0 && !t.Failed() {
+			t.Errorf("%v and the groups %q are left", left, names)
+		}
+	})
 	s.refill()
 	if s.spare == nil {
 		t.Fatal("no spare was made")
@@ -33,7 +52,7 @@ func TestSpareIsTakenOnce(t *testing.T) {
 	if got := s.take(); got != b {
 		t.Fatalf("took %p, want %p", got, b)
 	}
-	defer b.Kill()
+	defer b.discard()
 	if got := s.take(); got != nil {
 		t.Error("the same spare was given twice")
 	}
@@ -41,10 +60,11 @@ func TestSpareIsTakenOnce(t *testing.T) {
 
 func TestSpareOfOtherMountsIsNotUsed(t *testing.T) {
 	s, b := ready(t)
-	b.mounts = append(b.mounts, "something was mounted since\n"...)
+	b.host = append(b.host, "something was mounted since\n"...)
 	if s.take() != nil {
 		t.Error("a spare with other mounts was used")
 	}
+	s.old.Wait()
 	if !b.isGone() {
 		t.Error("it was left running")
 	}
@@ -57,13 +77,19 @@ func TestDeadSpareIsNotUsed(t *testing.T) {
 	if s.take() != nil {
 		t.Error("a dead spare was used")
 	}
+	// What it had made has names by which the next reconciliation finds it.
+	host, err := cgroup.Detect()
+	must(t, err)
+	defer host.Close()
+	must(t, host.Sweep(t.Context(), b.ground.Cgroup))
+	must(t, os.RemoveAll(b.ground.Dir))
 }
 
 // TestSpareEndsWithItsKeeper checks that nothing stays when gloved is killed:
 // all that its end does is close the link.
 func TestSpareEndsWithItsKeeper(t *testing.T) {
 	_, b := ready(t)
-	b.link.Close()
+	b.conn.Close()
 	select {
 	case <-b.gone:
 	case <-time.After(20 * time.Second):
@@ -87,10 +113,14 @@ func TestClosedSparesStayEmpty(t *testing.T) {
 // TestBadSpecIsRefused checks that a blank answers a Spec it cannot take.
 func TestBadSpecIsRefused(t *testing.T) {
 	s, b := ready(t)
-	_, err := s.Spawn(t.Context(), Spec{SessionID: "../x"})
+	dir := filepath.Join(s.Root, "x")
+	_, _, err := s.Spawn(t.Context(), Spec{SessionID: "../x", Dir: dir})
 	var e *Error
 	if !errors.As(err, &e) || e.Code != CodeProtocol {
 		t.Errorf("error = %v, want %s", err, CodeProtocol)
+	}
+	if err := os.Remove(dir); err != nil { // which is its keeper's
+		t.Error(err)
 	}
 	if !b.isGone() {
 		t.Error("the monitor was left running")

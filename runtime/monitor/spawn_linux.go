@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"syscall"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
-	"gloved.dev/internal/frame"
+	"gloved.dev/internal/safefile"
 	"gloved.dev/internal/strictjson"
 	"gloved.dev/runtime/sandbox"
 )
@@ -20,85 +20,117 @@ import (
 // spawnTimeout bounds a new monitor's first words.
 const spawnTimeout = 10 * time.Second
 
-// Spawn starts a monitor for spec and returns when its socket listens.
-func Spawn(ctx context.Context, spec Spec) (*Process, error) {
-	b, err := newBlank(spec.UIDRange)
-	if err != nil {
-		return nil, err
-	}
-	return b.fill(ctx, spec)
+// A blank is a monitor that has no Spec yet: it has a place on the disk, a control group
+// and processes of a session, and waits. It has a copy of the mounts, and of the host's
+// system, as they were when it was made.
+type blank struct {
+	*link
+	ground ground
+	host   []byte        // the state of the host that it was made by
+	kill   func()        // by its pidfd
+	gone   chan struct{} // closed when it has been reaped
 }
 
-// newBlank starts a monitor, which lays the ground for a session and waits for its Spec.
-func newBlank(users UIDRange) (*blank, error) {
+// newBlank starts a monitor, which lays the ground for a session in dir, and returns when
+// its socket listens.
+func newBlank(ctx context.Context, dir, group string, users UIDRange) (*blank, error) {
 	exe, err := sandbox.SealedExe()
 	if err != nil {
 		return nil, fmt.Errorf("sealed executable: %w", err)
 	}
-	mounts, err := ownMounts()
+	host, err := hostState()
 	if err != nil {
 		return nil, err
 	}
-	ours, theirs, err := socketpair()
+	d, _, err := safefile.MakeOwnerDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	cmd := command(exe, theirs, unprivileged())
-	err = cmd.Start()
-	theirs.Close()
+	d.Close()
+	b, err := start(exe)
 	if err != nil {
-		ours.Close()
-		return nil, fmt.Errorf("start monitor: %w", err)
+		_ = os.Remove(dir) // nobody has been there
+		return nil, err
 	}
-	b := &blank{link: ours, mounts: mounts, ground: ground{ProtocolVersion: ProtocolVersion, UIDRange: users, Unprivileged: unprivileged()}}
-	b.Process = &Process{kill: func() { _ = cmd.Process.Kill() }, link: ours, gone: make(chan struct{})} // by its pidfd
-	go func() {
-		_ = cmd.Wait() // its outcome is in its files, not in its status
-		close(b.gone)
-	}()
-	if err := b.send(b.ground); err != nil {
-		b.Kill()
+	b.host = host
+	b.ground = ground{ProtocolVersion: ProtocolVersion, UIDRange: users, Unprivileged: unprivileged(), Dir: dir, Cgroup: group}
+	if err := b.ask(ctx, b.ground); err != nil {
+		b.discard()
+		_ = os.Remove(dir) // what cannot be removed is for the next Reconcile
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *blank) send(v any) error {
-	line, err := json.Marshal(v)
+// start starts the process of a monitor, which waits for its ground.
+func start(exe *os.File) (*blank, error) {
+	ours, theirs, err := socketpair()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return frame.NewWriter(b.link, 0).WriteFrame(line)
+	defer theirs.Close()
+	cmd := command(exe, theirs, unprivileged())
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("start monitor: %w", err)
+	}
+	b := &blank{link: newLink(ours), kill: func() { _ = cmd.Process.Kill() }, gone: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // its outcome is in its files, not in its status
+		close(b.gone)
+	}()
+	return b, nil
 }
 
 func unprivileged() bool { return unix.Geteuid() != 0 }
 
-// fill gives the blank its Spec and makes sure that it came up.
-func (b *blank) fill(ctx context.Context, spec Spec) (*Process, error) {
+// fill gives the blank its Spec and returns the connection to the monitor that it has
+// become.
+func (b *blank) fill(ctx context.Context, spec Spec) (*Client, error) {
 	spec.ProtocolVersion = ProtocolVersion
 	spec.Unprivileged = unprivileged()
-	if err := b.handOver(ctx, spec); err != nil {
-		b.Kill()
+	if err := b.ask(ctx, spec); err != nil {
 		return nil, err
 	}
-	return b.Process, nil
+	if err := b.conn.SetDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	return newClient(b.conn, b.r, b.w), nil
 }
 
-func (p *Process) isGone() bool {
+// discardBound is how long a blank may take to give up what it has made.
+const discardBound = 5 * time.Second
+
+// discard has a blank give up what it made, and waits until it is gone. One that does
+// not go is killed; then what it made is found by its names.
+func (b *blank) discard() {
+	b.conn.Close()
+	timer := time.NewTimer(discardBound)
+	defer timer.Stop()
 	select {
-	case <-p.gone:
-		return true
-	default:
-		return false
+	case <-b.gone:
+	case <-timer.C:
+		b.kill()
+		<-b.gone
 	}
 }
 
-func socketpair() (ours, theirs *os.File, err error) {
+func (b *blank) isGone() bool { return isClosed(b.gone) }
+
+func socketpair() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	return os.NewFile(uintptr(fds[0]), "monitor"), os.NewFile(uintptr(fds[1]), "gloved"), nil
+	f := os.NewFile(uintptr(fds[0]), "monitor")
+	defer f.Close() // the connection has a descriptor of its own
+	theirs = os.NewFile(uintptr(fds[1]), "gloved")
+	conn, err := net.FileConn(f)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), theirs, nil
 }
 
 func command(exe, link *os.File, unprivileged bool) *exec.Cmd {
@@ -120,18 +152,19 @@ func command(exe, link *os.File, unprivileged bool) *exec.Cmd {
 	}
 }
 
-func (b *blank) handOver(ctx context.Context, spec Spec) error {
+// ask tells a blank something and waits for its answer.
+func (b *blank) ask(ctx context.Context, v any) error {
 	deadline := time.Now().Add(spawnTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
-	if err := b.link.SetDeadline(deadline); err != nil {
+	if err := b.conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	if err := b.send(spec); err != nil {
+	if err := b.send(v); err != nil {
 		return err
 	}
-	answer, err := frame.NewReader(b.link, 0).Next()
+	answer, err := b.r.Next()
 	if err != nil {
 		return fmt.Errorf("the monitor did not come up: %w", err)
 	}

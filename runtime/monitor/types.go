@@ -1,7 +1,6 @@
 package monitor
 
 import (
-	"io"
 	"time"
 
 	"gloved.dev/journal/receipt"
@@ -20,9 +19,8 @@ const ProtocolVersion = 1
 type Spec struct {
 	ProtocolVersion      int      `json:"protocol_version"`
 	SessionID            string   `json:"session_id"`
-	Dir                  string   `json:"dir"`    // the session's owner directory
-	Key                  string   `json:"key"`    // 64 hex: proves either side to the other
-	Cgroup               string   `json:"cgroup"` // the name of its control group
+	Dir                  string   `json:"dir"` // the session's owner directory
+	Key                  string   `json:"key"` // 64 hex: proves either side to the other
 	ControllerPlanDigest string   `json:"controller_plan_digest"`
 	Executable           string   `json:"executable"`
 	Argv                 []string `json:"argv"`
@@ -173,21 +171,6 @@ type TranscriptID struct {
 	Complete  bool   `json:"complete"`
 }
 
-// A Process is a monitor as the gloved that spawned it sees it. It is reaped by
-// itself.
-type Process struct {
-	kill func()
-	link io.Closer // while it is open, the monitor waits for us to prepare
-	gone chan struct{}
-}
-
-// Release is called when the monitor was asked to prepare, or never will be.
-func (p *Process) Release() { p.link.Close() }
-
-// Kill ends a monitor that was never asked to prepare, and so holds nothing,
-// and waits for its end. Any other ends when its session does.
-func (p *Process) Kill() {
-	p.kill()
-	<-p.gone
-	p.Release()
-}
+// GroundPrefix begins the name of a directory that was made ahead of need, for a session
+// that is not known yet; what follows also ends the name of its control group.
+const GroundPrefix = "glove-ground-"

@@ -10,19 +10,22 @@ import (
 // Main does nothing: monitors exist on Linux only.
 func Main() {}
 
-// Spawn refuses: managed sessions need Linux.
-func Spawn(context.Context, Spec) (*Process, error) {
-	return nil, fault(CodeUnsupported, "managed sessions need Linux")
+// Spares keeps nothing.
+type Spares struct {
+	UIDRange     UIDRange
+	Root, Groups string
 }
 
-// Spares keeps nothing.
-type Spares struct{ UIDRange UIDRange }
-
-// Spawn refuses, as the function Spawn does.
-func (*Spares) Spawn(ctx context.Context, spec Spec) (*Process, error) { return Spawn(ctx, spec) }
+// Spawn refuses: managed sessions need Linux.
+func (*Spares) Spawn(context.Context, Spec) (*Client, string, error) {
+	return nil, "", fault(CodeUnsupported, "managed sessions need Linux")
+}
 
 // Refill does nothing.
 func (*Spares) Refill(time.Duration) {}
+
+// Still calls f: there is no spare.
+func (*Spares) Still(f func(dir, group string) error) error { return f("", "") }
 
 // Close does nothing.
 func (*Spares) Close() {}

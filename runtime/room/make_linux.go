@@ -89,7 +89,7 @@ func startFault(err error) error {
 func (s *spec) config() (*sandbox.Config, error) {
 	c := &sandbox.Config{
 		Hostname: "room", Tenant: sandbox.Tenant{HostUID: s.UID, HostGID: s.GID, DropGroups: !s.Unprivileged},
-		Argv: s.Argv, Env: s.Env, WorkDir: s.Disposable, SystemPaths: sandbox.DefaultSystemPaths(),
+		Argv: s.Argv, Env: s.Env, WorkDir: s.Disposable,
 	}
 	add := func(m sandbox.Mount, path string, readOnly bool) error {
 		f, _, err := pathwalk.Open(path)
@@ -119,7 +119,7 @@ func (s *spec) config() (*sandbox.Config, error) {
 			return c, fault(CodeUnresolvable, err, "the command cannot be brought along")
 		}
 	}
-	visible := slices.Concat([]string{s.Canonical, s.Disposable}, s.Bring, c.SystemPaths)
+	visible := slices.Concat([]string{s.Canonical, s.Disposable}, s.Bring, sandbox.DefaultSystemPaths())
 	var covered []string
 	for _, d := range s.Denied {
 		if !within(d, visible) || within(d, covered) {

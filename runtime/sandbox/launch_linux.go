@@ -28,6 +28,7 @@ func launchMain(k knobs) {
 	in.step(stepHold, func() error { return in.send(message{Kind: msgHello}) })
 	in.expect(msgHold, 0)
 	in.step(stepHold, func() error { return in.send(message{Kind: msgHeld}) })
+	seccomp.Compile(seccomp.Policy{}) // while there is time
 	in.step(stepSpec, func() error {
 		fd, err := throughDoor()
 		if err != nil {
@@ -36,7 +37,7 @@ func launchMain(k knobs) {
 		in.spec, err = readSpec(fd)
 		return errors.Join(err, unix.Close(fd))
 	})
-	filter := seccomp.Compile(seccomp.Policy{Inet: in.spec.Loopback}) // while the room is built
+	filter := seccomp.Compile(seccomp.Policy{Inet: in.spec.Loopback})
 	in.step(stepTerminal, takeTerminal)
 	in.expect(msgConfine, 0)
 	report := in.confine(filter)
@@ -235,7 +236,7 @@ func landlockRules(s *spec) []landlock.Rule {
 			Path: "/dev/" + name, Access: landlock.Read | landlock.WriteFile | landlock.Device,
 		})
 	}
-	for _, p := range s.SystemPaths {
+	for _, p := range append(DefaultSystemPaths(), s.SystemPaths...) {
 		// What lies in /etc is data, and readable as such already.
 		if !ident.Within(p, "/etc") {
 			rules = append(rules, landlock.Rule{Path: p, Access: rx, Optional: true})

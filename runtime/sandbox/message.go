@@ -29,7 +29,7 @@ func newSpec(c *Config) spec {
 		s.Rows, s.Cols = DefaultRows, DefaultCols
 	}
 	if s.SystemPaths == nil {
-		s.SystemPaths = DefaultSystemPaths()
+		s.SystemPaths = []string{}
 	}
 	if s.Env == nil {
 		s.Env = []string{}

@@ -128,7 +128,7 @@ func TestSystemPathBelowTheHolder(t *testing.T) {
 		}
 		c := shell(t, "cat "+dir+"/known "+dir+"/link")
 		c.Mounts = slices.DeleteFunc(c.Mounts, func(m Mount) bool { return m.Target == holder }) // it would hide it
-		c.SystemPaths = append(DefaultSystemPaths(), dir)
+		c.SystemPaths = []string{dir}
 		if out := run(t, c); out.output != "contentcontent" {
 			t.Errorf("below %s: %q, %+v", holder, out.output, out.exit)
 		}

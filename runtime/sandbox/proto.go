@@ -17,7 +17,8 @@ import "gloved.dev/runtime/sandbox/probe"
 //	  │ ── hold ───────────────────────────────────────────────────▶│
 //	  │ ◀────────────────────────────────────────────────── held ── │
 //	  │  same pid, alive throughout: the pidfd is launch's           │
-//	  │  Prepare ends          │                 │ root, /dev, /proc │
+//	  │  Prepare ends          │                 │ root, /dev, /proc,│
+//	  │                        │                 │ the system        │
 //	  │  (here a Room waits for its session)     │                   │
 //	  │ ── spec + mounts ───────────────────────▶│                   │
 //	  │  Hooks.Placed          │                 │ ── spec ─────────▶│
@@ -121,10 +122,11 @@ const (
 	stepSkeleton   = "skeleton"
 	stepDev        = "dev"
 	stepProc       = "proc"
+	stepSystem     = "system"
 	stepLoopback   = "loopback"
 	stepSpec       = "spec"
 	stepPlace      = "place"
-	stepSystem     = "system"
+	stepMore       = "more_system"
 	stepEtc        = "etc"
 	stepShm        = "shm"
 	stepMounts     = "mounts"
@@ -150,7 +152,7 @@ const (
 func Steps() []string {
 	return []string{
 		stepConfig, stepExecutable, stepSpawn, stepLaunch, stepHold, stepPrivate, stepRoot, stepSkeleton,
-		stepDev, stepProc, stepLoopback, stepSpec, stepPlace, stepSystem, stepEtc, stepShm, stepMounts,
+		stepDev, stepProc, stepSystem, stepLoopback, stepSpec, stepPlace, stepMore, stepEtc, stepShm, stepMounts,
 		stepPivot, stepSeal, stepHostname, stepTerminal, stepInit, stepCgroupNS, stepWorkDir, stepLimits, stepSignals,
 		stepCaps, stepLandlock, stepFDs, stepFilter, stepProbe, stepReport, stepExec,
 	}

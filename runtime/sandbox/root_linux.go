@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 
@@ -25,23 +26,22 @@ const readOnlyRuntime = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.M
 // its own: a user namespace may not create device nodes.
 var deviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// bringSystem takes along what the spec names of the host's system.
-func (b *builder) bringSystem() error {
-	if err := b.gatherSystem(); err != nil {
-		return err
-	}
-	for _, e := range b.system {
-		if err := b.attachEntry(e); err != nil {
-			return at(e.path, err)
+// AppendSystem appends to b what DefaultSystemPaths refer to now: when it has changed, a
+// Room that was prepared before has what is no longer the host's system.
+func AppendSystem(b []byte) []byte {
+	for _, path := range DefaultSystemPaths() {
+		var st unix.Stat_t
+		if err := unix.Fstatat(unix.AT_FDCWD, path, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+			b = fmt.Appendln(b, path, st.Dev, st.Ino, st.Mode&unix.S_IFMT)
 		}
 	}
-	return nil
+	return b
 }
 
-// gatherSystem clones what comes along, detached. A path that is absent is skipped; one
-// that cannot be cloned fails.
-func (b *builder) gatherSystem() error {
-	for _, path := range b.spec.SystemPaths {
+// bringSystem takes along what paths name of the host's system. A path that is absent, or
+// there already, is skipped; one that cannot be cloned fails.
+func (b *builder) bringSystem(paths []string) error {
+	for _, path := range paths {
 		if covered(b.system, path) {
 			continue
 		}
@@ -49,20 +49,21 @@ func (b *builder) gatherSystem() error {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			continue
 		}
+		if err == nil && e != nil {
+			b.system = append(b.system, *e)
+			err = b.attachEntry(*e)
+		}
 		if err != nil {
 			return at(path, err)
-		}
-		if e != nil {
-			b.system = append(b.system, *e)
 		}
 	}
 	return nil
 }
 
-// covered reports whether path is already there as part of an earlier directory.
+// covered reports whether path is already there, maybe as part of a directory.
 func covered(have []systemEntry, path string) bool {
 	for _, e := range have {
-		if e.dir && strings.HasPrefix(path, e.path+"/") {
+		if e.path == path || e.dir && strings.HasPrefix(path, e.path+"/") {
 			return true
 		}
 	}

@@ -65,9 +65,9 @@ type Config struct {
 	Rows, Cols uint16
 	// SetupTimeout bounds Start; zero means DefaultSetupTimeout.
 	SetupTimeout time.Duration
-	// SystemPaths are the host paths bound read-only into the base root; an
-	// absent one is skipped, a symbolic link is recreated as the same link. Nil
-	// means DefaultSystemPaths().
+	// SystemPaths are host paths bound read-only into the base root besides those of
+	// DefaultSystemPaths; an absent one is skipped, a symbolic link is recreated as
+	// the same link.
 	SystemPaths []string
 	// Loopback admits the two Internet families on the session's loopback-only
 	// network, for a session with an egress bridge. False refuses them.

@@ -70,7 +70,8 @@ type Room struct {
 	knobs  knobs
 	up     chan struct{} // closed when launch is held, or failure says why it is not
 	// failure is set before up is closed.
-	failure error
+	failure   error
+	furnished bool
 }
 
 // Prepare begins to make a Room and returns without waiting for it. What fails later
@@ -113,6 +114,32 @@ func (r *Room) Launch() (Process, error) {
 	return r.s.launch, r.failure
 }
 
+// Furnish begins to make of the Room what c, which Start must be given too, asks for, and
+// does not wait for it: what fails later is told by Start. Without it, Start does it.
+func (r *Room) Furnish(ctx context.Context, c Config) error {
+	if err := r.admits(&c); err != nil {
+		return err
+	}
+	r.s.until(time.Now().Add(DefaultSetupTimeout))
+	<-r.up
+	if r.failure != nil {
+		return r.failure
+	}
+	r.furnished = true
+	return r.s.describe(ctx, &c)
+}
+
+// admits refuses a Config that can have nothing to do with the Room.
+func (r *Room) admits(c *Config) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	if c.Tenant != r.tenant {
+		return &StepError{Step: stepConfig, Errno: syscall.EINVAL, Detail: "the room is another tenant's"}
+	}
+	return nil
+}
+
 // Start makes the Room into a session; see the function Start. The Room is used up,
 // whatever comes of it.
 func (r *Room) Start(ctx context.Context, c Config, h Hooks) (*Session, error) {
@@ -126,11 +153,8 @@ func (r *Room) Start(ctx context.Context, c Config, h Hooks) (*Session, error) {
 }
 
 func (r *Room) start(ctx context.Context, c Config, h Hooks) (*Session, error) {
-	if err := c.validate(); err != nil {
+	if err := r.admits(&c); err != nil {
 		return nil, err
-	}
-	if c.Tenant != r.tenant {
-		return nil, &StepError{Step: stepConfig, Errno: syscall.EINVAL, Detail: "the room is another tenant's"}
 	}
 	timeout := c.SetupTimeout
 	if timeout <= 0 {
@@ -141,6 +165,9 @@ func (r *Room) start(ctx context.Context, c Config, h Hooks) (*Session, error) {
 	stop := context.AfterFunc(ctx, func() { s.until(time.Unix(1, 0)) })
 	<-r.up
 	failure := r.failure
+	if failure == nil && !r.furnished {
+		failure = s.describe(ctx, &c)
+	}
 	if failure == nil {
 		failure = s.setUp(ctx, &c, h)
 	}
@@ -200,11 +227,8 @@ func begin(t Tenant, k knobs, exe *os.File) (*Session, error) {
 	return s, nil
 }
 
-// setUp is the caller's side of the handshake from the spec on; see proto.go.
+// setUp is the caller's side of the handshake after the spec; see proto.go.
 func (s *Session) setUp(ctx context.Context, c *Config, h Hooks) error {
-	if err := s.describe(ctx, c); err != nil {
-		return err
-	}
 	if h.Placed != nil {
 		if err := h.Placed(s.launch); err != nil {
 			return stepError(stepPlace, err)

@@ -47,6 +47,9 @@ func (r *Room) Launch() (Process, error) { return Process{}, ErrUnsupported }
 // Gone returns true.
 func (r *Room) Gone() bool { return true }
 
+// Furnish returns ErrUnsupported.
+func (r *Room) Furnish(context.Context, Config) error { return ErrUnsupported }
+
 // Start is the function Start.
 func (r *Room) Start(ctx context.Context, c Config, h Hooks) (*Session, error) {
 	return Start(ctx, c, h)

@@ -3,6 +3,7 @@ package seccomp
 import (
 	"encoding/binary"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"gloved.dev/internal/digest"
@@ -58,8 +59,21 @@ var personalities = []uint32{0, 0x0008, 0x20000, 0x20008, 0xffffffff}
 // pages are counted; nothing refuses those.)
 const shmHugetlb = 0o4000
 
-// Compile makes the program of a policy. The result depends on nothing else.
+// Compile returns the program of a policy, which depends on nothing else. It is made once
+// and shared: do not change it.
 func Compile(p Policy) Program {
+	if p.Inet {
+		return withInet()
+	}
+	return offline()
+}
+
+var (
+	offline  = sync.OnceValue(func() Program { return compile(Policy{}) })
+	withInet = sync.OnceValue(func() Program { return compile(Policy{Inet: true}) })
+)
+
+func compile(p Policy) Program {
 	body := block{load(offNumber)}
 	body = append(body, search(spans(p))...)
 	out := block{load(offArch)}
