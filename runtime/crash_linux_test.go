@@ -591,6 +591,51 @@ func TestAdoption(t *testing.T) {
 	w.same(before)
 }
 
+// TestEndBeforeAcknowledgement: an adopted session that ends, or is stopped, before a
+// controller has acknowledged the receipts says so instead of keeping who asks waiting,
+// and ends on record as soon as it can.
+func TestEndBeforeAcknowledgement(t *testing.T) {
+	for _, how := range []string{"it ends", "it is stopped"} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorld(t, generous, "/bin/sh", "-c", "read line; exit 5")
+			rec, want := w.create(), exitedEnd
+			w.close()
+			h := w.gloved("trust", "start:"+rec.SessionID, "hold")
+			if !h.said("start true") {
+				t.Fatalf("no start: %s", h.err)
+			}
+			h.kill(t)
+			w.open()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if how == "it ends" {
+				must2(w.Write(ctx, rec.SessionID, []byte("x\n")))(t)
+			} else {
+				want = signaledEnd
+				if _, err := w.Stop(ctx, "stop", rec.SessionID); !errors.Is(err, &Error{Code: CodeUnacknowledged}) {
+					t.Errorf("stop: %v", err)
+				}
+			}
+			for len(w.Issues()) == 0 && wait(ctx, 5*time.Millisecond) {
+			}
+			if i := w.Issues(); len(i) != 1 || i[0].Code != IssueUnacknowledged || i[0].SessionID != rec.SessionID {
+				t.Errorf("issues %v", i)
+			}
+			if _, err := w.Stop(ctx, "stop again", rec.SessionID); !errors.Is(err, &Error{Code: CodeUnacknowledged}) {
+				t.Errorf("stop of what has ended: %v", err)
+			}
+			w.trust()
+			must(t, w.Settled(ctx, rec.SessionID))
+			rec, err := w.store.Get(rec.SessionID)
+			must(t, err)
+			if endOf(rec) != want || len(w.Issues()) != 0 {
+				t.Errorf("the session is %v, issues %v", endOf(rec), w.Issues())
+			}
+			w.oneReceipt(rec)
+		})
+	}
+}
+
 // TestEndWhileAway lets a session end while no gloved lives: the outcome becomes
 // exactly one receipt, when a controller has acknowledged the head.
 func TestEndWhileAway(t *testing.T) {

@@ -2,6 +2,9 @@ package runtime
 
 // Codes of Error.
 const (
+	// CodeUnacknowledged: it has ended, and its end goes on record once the receipts are
+	// acknowledged.
+	CodeUnacknowledged = "unacknowledged"
 	CodeNotReconciled  = "audit_reconciliation_required" // receipts not yet acknowledged here
 	CodeReconciliation = "reconciliation_failed"         // what was left could not all be settled
 	CodeNotRunning     = "not_running"                   // the session has no terminal now

@@ -27,7 +27,7 @@ const (
 // An Issue is something reconciliation found and did not settle by itself.
 type Issue struct {
 	SessionID string
-	Code      string // mismatch, monitor_silent, monitor_version, quarantined, storage
+	Code      string // mismatch, monitor_silent, monitor_version, quarantined, storage, unacknowledged
 	Detail    string // for the operator
 }
 
@@ -38,6 +38,8 @@ const (
 	IssueVersion     = CodeVersion      // a monitor of another protocol version; nothing was asked of it or signalled
 	IssueQuarantined = "quarantined"    // a control group would not empty
 	IssueStorage     = "storage"        // the end could not be written
+	// IssueUnacknowledged: the end is not written before the receipts are acknowledged.
+	IssueUnacknowledged = CodeUnacknowledged
 )
 
 // Adopt connects to every monitor that still runs one of our sessions. It

@@ -11,6 +11,9 @@ import (
 	"gloved.dev/runtime/monitor"
 )
 
+// Unacknowledged is what is said of a session whose end has no place to go yet.
+const Unacknowledged = "the session has ended; its end goes on record once the receipts are paged and acknowledged"
+
 // settle puts a session's end on record and gives up its monitor. A session
 // whose receipt cannot be written yet, because no controller has acknowledged
 // the receipts before it, keeps its handle and is settled by the next Reconcile:
@@ -22,6 +25,7 @@ func (e *Executor) settle(ctx context.Context, h *handle) error {
 		return nil
 	}
 	if !e.Receipts.Reconciled() {
+		h.note(&Issue{h.id, IssueUnacknowledged, Unacknowledged})
 		return &Error{Code: CodeNotReconciled}
 	}
 	err := crashpoint.At(e.Root, crashpoint.SettleBegun)

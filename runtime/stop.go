@@ -12,7 +12,8 @@ import (
 
 // Stop ends a session: TERM, the grace, then KILL, then its record. A session
 // that has ended already is returned as it is, and one that somebody else is
-// stopping is waited for.
+// stopping is waited for. CodeUnacknowledged says that it has ended, and that its
+// record waits for the receipts to be acknowledged.
 func (e *Executor) Stop(ctx context.Context, key, id string) (session.Record, error) {
 	rec, err := e.Store.Get(id)
 	if err != nil || rec.State.Terminal() {
@@ -39,6 +40,10 @@ func (e *Executor) Stop(ctx context.Context, key, id string) (session.Record, er
 	}
 	if err := crashpoint.At(e.Root, crashpoint.StopAsked); err != nil {
 		return rec, err
+	}
+	if !h.isSettled() && !e.Receipts.Reconciled() {
+		// Whoever has to acknowledge them first may be the one who asks.
+		return rec, &Error{Code: CodeUnacknowledged}
 	}
 	select {
 	case <-h.settled:

@@ -1,12 +1,14 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +19,6 @@ import (
 	"gloved.dev/rpc/client"
 	"gloved.dev/rpc/wire"
 	"gloved.dev/runtime"
-	"gloved.dev/runtime/cgroup"
 	"gloved.dev/runtime/monitor"
 )
 
@@ -235,7 +236,7 @@ func TestUpgradeAcrossProtocols(t *testing.T) {
 	c = s.stdio(client.Options{})
 	s.trust(c)
 	s.refusesForeign(t, c, id)
-	s.killHarness(t)
+	s.killHarness(t, id)
 	eventually(t, func() error {
 		rec, err := c.SessionStatus(s.ctx(soakPatience), id)
 		if err != nil || rec.State != "exited" || rec.TerminationCause != "signaled" || rec.Receipt == nil || rec.Issue != "" {
@@ -296,15 +297,28 @@ func (s *site) refusesForeign(t *testing.T, c *client.Client, id string) {
 	}
 }
 
+// groupOf is the control group that a session's records name.
+func groupOf(store []byte, id string) (group string) {
+	for line := range bytes.Lines(store) {
+		if !bytes.Contains(line, []byte(`"session_id":"`+id+`"`)) {
+			continue
+		}
+		if found := regexp.MustCompile(`glove-session-[0-9a-f]{12}-[0-9a-f]{16}`).Find(line); found != nil {
+			group = string(found)
+		}
+	}
+	return group
+}
+
 // killHarness kills the shell that is the session's command.
-func (s *site) killHarness(t *testing.T) {
+func (s *site) killHarness(t *testing.T, id string) {
 	t.Helper()
 	store, err := os.ReadFile(s.vars["STORE"])
 	must(t, err)
-	host, err := cgroup.Detect()
-	must(t, err)
-	defer host.Close()
-	group := groupPrefix(t, store)
+	group := groupOf(store, id)
+	if group == "" {
+		t.Fatalf("the store names no control group of %s", id)
+	}
 	paths, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	must(t, err)
 	killed := 0

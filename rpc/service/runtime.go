@@ -274,6 +274,8 @@ func runtimeError(code rpc.Code, err error) error {
 		switch refused.Code {
 		case runtime.CodeNotReconciled:
 			return rpc.Wrap(rpc.AuditReconciliationRequired, "", err)
+		case runtime.CodeUnacknowledged:
+			return rpc.Wrap(rpc.AuditReconciliationRequired, runtime.Unacknowledged, err)
 		case runtime.CodeReconciliation:
 			return rpc.Wrap(rpc.SessionReconciliationFailed, "", err)
 		case runtime.CodeNotRunning:

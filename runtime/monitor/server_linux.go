@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -45,18 +46,24 @@ type server struct {
 // listenAt makes the socket called name in dir, by way of the directory's
 // descriptor: sun_path holds 108 bytes, and a session's directory may be longer.
 func listenAt(dir *os.File, name string) (*net.UnixListener, error) {
-	old := unix.Umask(0o177)
-	defer unix.Umask(old)
 	if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	path := filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), name)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	// The kernel gives the name the socket's own mode. A umask would be the whole process's,
+	// and others of it make directories meanwhile.
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var chmodErr error
+		err := c.Control(func(fd uintptr) { chmodErr = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, chmodErr)
+	}}
+	l, err := private.Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // the name is removed by way of dir
-	return l, nil
+	u := l.(*net.UnixListener)
+	u.SetUnlinkOnClose(false) // the name is removed by way of dir
+	return u, nil
 }
 
 func newServer(spec Spec, s *session, p *place) *server {

@@ -49,6 +49,9 @@ func must(t testing.TB, err error) {
 
 func TestHandshake(t *testing.T) {
 	s, dir := newTestServer(t)
+	if info, err := os.Stat(filepath.Join(dir.Name(), SocketName)); err != nil || info.Mode() != 0o600|os.ModeSocket {
+		t.Errorf("the socket is %v, %v", info.Mode(), err)
+	}
 	if _, _, err := Dial(t.Context(), dir, "s-1", NewKey()); !errors.Is(err, &Error{Code: CodeUnproven}) {
 		t.Errorf("another key: %v", err)
 	}
