@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -133,6 +134,7 @@ type host struct {
 	t           *testing.T
 	dir, config string
 	plan        policy.PlanV1
+	groups      []string // of its sessions
 }
 
 var hostLimits = policy.Limits{CPUTimeMS: 60_000, MemoryBytes: 96 << 20, PIDs: 37, WallTimeMS: 600_000, DiskBytes: 16 << 20, TerminalOutputBytes: 1 << 20}
@@ -215,17 +217,20 @@ func (h *host) begin(c *client.Client, id string) string {
 	_, err = c.StartSession(h.t.Context(), "start-"+id, wire.StartAuthorization{SchemaVersion: 1, AuthorizationID: "a-" + id, SessionID: id,
 		ControllerPlanDigest: rec.ControllerPlanDigest, PlanContentDigest: rec.PlanContentDigest, ApprovedAtMS: now, ExpiresAtMS: now + 60_000})
 	fine(h.t, err)
-	group := ""
+	var groups []string // of no session before, and with a session's limits: a spare has one too
 	fine(h.t, filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), "glove-session-") && strings.HasSuffix(entry.Name(), "-"+id) {
-			group = path
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), "glove-session-") && !slices.Contains(h.groups, path) {
+			if limit, err := os.ReadFile(filepath.Join(path, "memory.max")); err == nil && strings.TrimSpace(string(limit)) == itoa(int(hostLimits.MemoryBytes)) {
+				groups = append(groups, path)
+			}
 		}
 		return nil // groups come and go
 	}))
-	if group == "" {
-		h.t.Fatalf("the session %s has no control group", id)
+	if len(groups) != 1 {
+		h.t.Fatalf("the session %s has the control groups %q", id, groups)
 	}
-	return group
+	h.groups = append(h.groups, groups[0])
+	return groups[0]
 }
 
 // holds makes sure that a session runs under its limits.

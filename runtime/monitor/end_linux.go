@@ -194,7 +194,9 @@ func reserveOutcome(dir string) error {
 		return err
 	}
 	defer f.Close()
-	err = unix.Fallocate(int(f.Fd()), 0, 0, reserveBytes)
+	for err = unix.EINTR; err == unix.EINTR; { // as for a signal of the Go runtime's own
+		err = unix.Fallocate(int(f.Fd()), 0, 0, reserveBytes)
+	}
 	if errors.Is(err, unix.EOPNOTSUPP) { // the filesystem cannot; then bytes must do
 		_, err = f.Write(make([]byte, reserveBytes))
 	}
