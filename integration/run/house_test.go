@@ -28,6 +28,8 @@ type house struct {
 	plan   policy.PlanV1
 
 	progress chan wire.SessionProgressParams // the latest, of any session
+
+	gloved *exec.Cmd
 }
 
 var houseLimits = policy.Limits{CPUTimeMS: 60_000, MemoryBytes: 256 << 20, PIDs: 64, WallTimeMS: 600_000, DiskBytes: 64 << 20, TerminalOutputBytes: 8 << 20}
@@ -66,6 +68,7 @@ func newHouse(t *testing.T, argv ...string) *house {
 		Backend: policy.BackendLinux, EgressPolicyID: "no-network", ToolPolicyID: "none", PathGrants: []policy.AliasGrant{},
 		LibraryProjections: []policy.Projection{}, SecretHandles: []string{}, Limits: houseLimits, PolicyRevision: 1}
 	h.serve()
+	h.trust()
 	return h
 }
 
@@ -73,7 +76,7 @@ func (h *house) path(name string) string { return filepath.Join(h.dir, name) }
 
 func (h *house) write(name string, data []byte) { must(h.t, os.WriteFile(h.path(name), data, 0o600)) }
 
-// serve starts gloved and connects a controller to it.
+// serve starts gloved and connects to it.
 func (h *house) serve() {
 	h.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "gloved"), "--config", h.path("config.json"))
@@ -82,7 +85,11 @@ func (h *house) serve() {
 	cmd.Stderr = log
 	must(h.t, cmd.Start())
 	must(h.t, log.Close())
+	h.gloved = cmd
 	h.t.Cleanup(func() {
+		if h.gloved != cmd {
+			return // it was killed
+		}
 		_ = cmd.Process.Signal(os.Interrupt) // its end is Wait's to tell
 		if err := cmd.Wait(); err != nil {
 			h.t.Errorf("gloved: %v", err)
@@ -103,10 +110,28 @@ func (h *house) serve() {
 			h.t.Fatalf("gloved does not answer: %v", err)
 		}
 	}
+	controller := h.client
 	h.t.Cleanup(func() {
+		if h.client != controller {
+			return // its gloved was killed
+		}
 		h.empty()
 		must(h.t, h.client.Close())
 	})
+}
+
+// kill ends gloved at once.
+func (h *house) kill() {
+	h.t.Helper()
+	must(h.t, h.gloved.Process.Kill())
+	_ = h.gloved.Wait() // it was killed
+	_ = h.client.Close()
+	h.gloved, h.client = nil, nil
+}
+
+// trust is a controller's acknowledgement, which gloved waits for.
+func (h *house) trust() {
+	h.t.Helper()
 	ctx := h.t.Context()
 	page, err := h.client.PageReceipts(ctx, wire.Anchor{KeyID: h.client.Hello().Capabilities.ReceiptAudit.KeyID, HeadHMAC: strings.Repeat("0", 64)}, 1)
 	must(h.t, err)

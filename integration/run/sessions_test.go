@@ -106,6 +106,80 @@ func TestAttachToAFullScreen(t *testing.T) {
 	}
 }
 
+// TestAttachOutlivesGloved: a gloved that is killed takes no viewer along. The next one shows
+// the screen as it is by then, and the keys go on; and nobody waits for an end that has no
+// place to go.
+func TestAttachOutlivesGloved(t *testing.T) {
+	h := newHouse(t, "/bin/bash", "--norc", "--noediting")
+	h.start("s")
+	d := sit(t, 20, 90, "sessions", "attach", "s", "--runtime-dir", h.path("run"))
+	d.raw(true)
+	d.types("echo before $((40+2))\r")
+	d.expect("before 42")
+	h.kill()
+	d.expect("gloved is gone; the session goes on")
+	h.serve()
+	d.expect("\x1b[2J") // painted anew
+	d.eventually("keys are passed on", func() bool {
+		d.types("echo after $((50+3))\r")
+		return strings.Contains(d.text(), "after 53")
+	})
+	h.kill()
+	h.serve()
+	d.expect("gloved is gone; the session goes on")
+	d.eventually("the end of an unrecorded session is told", func() bool {
+		d.types("exit 5\r")
+		return strings.Contains(d.text(), "end_not_on_record")
+	})
+	d.ends(125)
+	h.trust()
+	if out, errs, _ := h.glove("sessions", "show", "s"); !strings.Contains(out, "exit 5") {
+		t.Errorf("show: %q, %q", out, errs)
+	}
+}
+
+// TestLeavingWhileGlovedIsAway: the detach key works without anybody to be told.
+func TestLeavingWhileGlovedIsAway(t *testing.T) {
+	h := newHouse(t, "/bin/bash", "--norc", "--noediting")
+	h.start("s")
+	d := sit(t, 20, 90, "sessions", "attach", "s", "--runtime-dir", h.path("run"))
+	d.raw(true)
+	h.kill()
+	d.expect("gloved is gone; the session goes on")
+	d.types("\x1c")
+	d.expect("detached; the session goes on")
+	d.ends(0)
+	h.serve()
+	h.trust()
+}
+
+// TestOneWriter: one glove of a user's types into a session.
+func TestOneWriter(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	h := newHouse(t, "/bin/bash", "--norc", "--noediting")
+	h.start("s")
+	attach := func(more ...string) *desk {
+		return sit(t, 20, 70, append([]string{"sessions", "attach", "s", "--runtime-dir", h.path("run")}, more...)...)
+	}
+	first := attach()
+	first.raw(true)
+	second := attach()
+	second.expect("attached_elsewhere")
+	second.ends(1)
+	forced := attach("--force")
+	forced.raw(true)
+	forced.types("echo forced $((1+1))\r")
+	first.expect("forced 2")
+	forced.types("\x1c")
+	forced.ends(0)
+	first.types("\x1c")
+	first.ends(0)
+	again := attach()
+	again.raw(true)
+	again.types("exit 0\r")
+	again.ends(0)
+}
+
 // TestCopyingIsTold: whoever starts a session hears how much has been copied for it.
 func TestCopyingIsTold(t *testing.T) {
 	h := newHouse(t, "/bin/true")
