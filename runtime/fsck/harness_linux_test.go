@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -329,6 +330,30 @@ func (w *world) killedGloved(point string, ids ...string) {
 	_ = cmd.Wait()
 	if cmd.ProcessState.ExitCode() >= 0 {
 		w.t.Fatalf("gloved was not killed: %s", errs.String())
+	}
+	w.withoutGround()
+}
+
+// withoutGround waits until what a killed gloved had made ahead is gone, and removes what
+// it was just making, which is an orphan's.
+func (w *world) withoutGround() {
+	w.t.Helper()
+	host, err := cgroup.Detect()
+	must(w.t, err)
+	defer host.Close()
+	gone, err := until(w.t.Context(), patience, func() (bool, error) {
+		grounds, err := filepath.Glob(filepath.Join(w.path("root"), monitor.GroundPrefix+"*"))
+		for _, dir := range grounds {
+			if lives, heldErr := held(filepath.Join(dir, monitor.LockName)); heldErr == nil && !lives {
+				tail := strings.TrimPrefix(filepath.Base(dir), monitor.GroundPrefix)
+				err = errors.Join(err, os.RemoveAll(dir), host.Sweep(w.t.Context(), w.prefix()+tail))
+			}
+		}
+		return len(grounds) == 0, err
+	})
+	must(w.t, err)
+	if !gone {
+		w.t.Fatal("the spare of a killed gloved does not go")
 	}
 }
 
