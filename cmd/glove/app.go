@@ -65,6 +65,7 @@ func (a *app) commands() []*cobra.Command {
 		grouped(groupRun, a.runCommand()),
 		grouped(groupRun, a.sessionsCommand()),
 		grouped(groupRun, a.statusCommand()),
+		grouped(groupRun, a.receiptsCommand()),
 		grouped(groupRun, a.daemonCommand()),
 		grouped(groupCheck, a.doctorCommand()),
 		grouped(groupCheck, a.fsckCommand()),

@@ -77,6 +77,8 @@ func protocolFailure(err error) error {
 		}
 	case rpc.MethodNotFound:
 		failure.Next = "this gloved does not serve that: it has no runtime. glove doctor says what its host lacks"
+	case rpc.AuditReconciliationRequired:
+		failure.Next = "the controller pages and acknowledges the receipts; without one: glove receipts acknowledge"
 	case rpc.InvalidSessionState:
 		failure.Next = "glove sessions show ID tells its state"
 	}

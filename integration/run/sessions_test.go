@@ -132,7 +132,22 @@ func TestAttachOutlivesGloved(t *testing.T) {
 		return strings.Contains(d.text(), "end_not_on_record")
 	})
 	d.ends(125)
-	h.trust()
+	if out, errs, _ := h.glove("sessions", "stop", "s"); !strings.Contains(out+errs, "receipts acknowledge") {
+		t.Errorf("stop of what has ended: %q, %q", out, errs)
+	}
+	if out, errs, status := h.glove("receipts", "acknowledge"); status != 0 || !strings.Contains(out, "acknowledged receipts: 0") {
+		t.Errorf("acknowledge: %d, %q, %q", status, out, errs)
+	}
+	d.eventually("the end is on record", func() bool {
+		out, _, _ := h.glove("receipts", "list")
+		return strings.Contains(out, "exited")
+	})
+	if out, errs, status := h.glove("receipts", "acknowledge"); status != 0 || !strings.Contains(out, "acknowledged receipts: 1") {
+		t.Errorf("acknowledge again: %d, %q, %q", status, out, errs)
+	}
+	if out, _, _ := h.glove("receipts", "list", "--json", "--after", "1"); out != "" {
+		t.Errorf("after the last there is %q", out)
+	}
 	if out, errs, _ := h.glove("sessions", "show", "s"); !strings.Contains(out, "exit 5") {
 		t.Errorf("show: %q, %q", out, errs)
 	}
