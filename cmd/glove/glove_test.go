@@ -235,3 +235,15 @@ func TestJournalPathsAreSafeOnATerminal(t *testing.T) {
 		}
 	}
 }
+
+// TestAbsentLogIsNotClean: a mistyped path passes no check.
+func TestAbsentLogIsNotClean(t *testing.T) {
+	for _, more := range [][]string{nil, {"--json"}} {
+		var out, errs bytes.Buffer
+		a := testApp(&out, &errs)
+		status := ui.Run(a.root(), a.Streams, append([]string{"journal", "verify", filepath.Join(t.TempDir(), "nope")}, more...))
+		if status != exitUnreadable || strings.Contains(out.String(), "clean") || !strings.Contains(out.String()+errs.String(), "no_log") {
+			t.Errorf("%q: %d, %q, %q", more, status, out.String(), errs.String())
+		}
+	}
+}

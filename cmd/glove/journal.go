@@ -45,7 +45,7 @@ func (a *app) journalVerify() *cobra.Command {
 looked for beside it. Nothing is written, locked or created.
 
 Exit codes: 0 clean, 1 corrupt, 2 wrong command line, 3 torn tail (bytes after the last
-complete record, which were never acknowledged), 4 unreadable.`,
+complete record, which were never acknowledged), 4 unreadable or not there.`,
 		Example: `  glove journal verify receipts.jsonl
   glove journal verify --anchor 42:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 receipts.jsonl`,
 		Args: cobra.ExactArgs(1),
@@ -56,6 +56,10 @@ complete record, which were never acknowledged), 4 unreadable.`,
 			}
 			// The verdict holds the error's text.
 			verdict, _ := journal.VerifyFile(args[0], journal.VerifyOptions{Anchor: head})
+			if _, err := os.Lstat(args[0]); errors.Is(err, os.ErrNotExist) && verdict.Status == journal.StatusClean {
+				return &ui.Error{Code: "no_log", Message: "there is no log at " + ui.Printable(args[0]), Exit: exitUnreadable,
+					Next: "check the path; gloved makes a log with its first record, and one that was there must be looked for"}
+			}
 			if asJSON {
 				if err := a.JSON(verdict); err != nil {
 					return err
@@ -70,6 +74,9 @@ complete record, which were never acknowledged), 4 unreadable.`,
 	command.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return command
 }
+
+// exitUnreadable is the exit code of a log that cannot be read.
+const exitUnreadable = 4
 
 func exitWith(code int) error {
 	if code == 0 {
@@ -100,9 +107,6 @@ func (a *app) showVerdict(path string, verdict journal.Verdict) {
 	case journal.StatusClean:
 		if verdict.Head == nil {
 			a.Outf("  no records\n")
-			if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
-				a.Outf("  %s there is no such file; a log that was never begun is clean\n", ui.Paint(a.OutColor, ui.Yellow, "note:"))
-			}
 			return
 		}
 		a.Outf("  %s proven\n  head %d:%s\n", plural(verdict.Records, "record"), verdict.Head.Seq, verdict.Head.Hash)

@@ -24,6 +24,7 @@ import (
 type statusReport struct {
 	Server   wire.Implementation      `json:"server"`
 	Target   string                   `json:"target"`
+	Serving  string                   `json:"serving,omitempty"` // for people: a resident gloved, or one for this question
 	Health   *wire.Health             `json:"health"`
 	Backends []wire.BackendCapability `json:"backends"`
 	Methods  int                      `json:"methods"`
@@ -108,6 +109,9 @@ func (a *app) status(ctx context.Context, f connectFlags, asJSON bool) error {
 		return err
 	}
 	report, err := gatherStatus(ctx, c)
+	if report != nil {
+		report.Serving = a.serving(f)
+	}
 	if err = errors.Join(err, c.close()); err != nil {
 		return err
 	}
@@ -121,6 +125,28 @@ func (a *app) status(ctx context.Context, f connectFlags, asJSON bool) error {
 		return &ui.Silent{Exit: ui.ExitFailed}
 	}
 	return err
+}
+
+// serving says whether a resident gloved answers, as far as that can be known here.
+func (a *app) serving(f connectFlags) string {
+	options := daemon.Options{RuntimeDir: f.runtimeDir}
+	switch config := f.config; {
+	case f.runtimeDir != "":
+	case f.socket != "" || f.ssh != "" || f.policy != "":
+		return ""
+	default:
+		if config == "" {
+			config = a.ownConfig()
+		}
+		var err error
+		if options, err = daemon.LoadConfig(config); err != nil {
+			return "" // connecting has said so already
+		}
+	}
+	if who := options.Resident(); who != "" {
+		return who
+	}
+	return "no resident gloved runs; this one was started for the question"
 }
 
 func gatherStatus(ctx context.Context, c *connection) (*statusReport, error) {
@@ -203,6 +229,9 @@ func (a *app) showStatus(r *statusReport) {
 		table.Paint(1, style)
 	}
 	row("gloved", fmt.Sprintf("%s %s, %s, %d methods", r.Server.Name, r.Server.Version, r.Target, r.Methods), ui.Plain)
+	if r.Serving != "" {
+		row("", r.Serving, ui.Dim)
+	}
 	style := ui.Green
 	if r.Health.Status != wire.StatusReady {
 		style = ui.Yellow
@@ -211,6 +240,9 @@ func (a *app) showStatus(r *statusReport) {
 	for _, part := range r.Health.Components {
 		if part.Code != "" {
 			row("", part.Name+": "+part.Code, ui.Yellow)
+		}
+		if part.Code == string(rpc.AuditReconciliationRequired) {
+			row("", "next: the controller pages and acknowledges the receipts; without one: glove receipts acknowledge", ui.Cyan)
 		}
 	}
 	for _, b := range r.Backends {

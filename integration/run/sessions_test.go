@@ -29,6 +29,7 @@ func TestSessionsFromTheCommandLine(t *testing.T) {
 		{"sessions show three", 1, "session_not_found"},
 		{"sessions attach one", 2, "attach needs a terminal"},
 		{"status", 0, "2 running"},
+		{"status", 0, "a resident gloved (process"},
 		{"status --json", 0, `"running": 2`},
 		{"sessions cleanup one", 1, "invalid_session_state"},
 		{"sessions stop one", 0, "one is exited (signaled)"},

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"gloved.dev/rpc/transport"
 )
@@ -45,6 +46,17 @@ func (o Options) HoldState(create bool) (io.Closer, error) {
 		return nil, err // a typed nil would be something held
 	}
 	return held, nil
+}
+
+// Resident says who holds the state directory of these options, if it is a resident
+// gloved: "a resident gloved (process N, since T)"; else "". It is what the holder's note
+// says, for people.
+func (o Options) Resident() string {
+	by, resident := holder(o.stateDir())
+	if !resident {
+		return ""
+	}
+	return strings.TrimPrefix(by, " by ")
 }
 
 // RunFiles are the files of the state directory that only a running gloved of
