@@ -92,8 +92,71 @@ func (a *app) sessionAction(f *connectFlags, do func(ctx context.Context, c *con
 		if err != nil {
 			return err
 		}
-		return errors.Join(do(command.Context(), c, args[0]), c.close())
+		return errors.Join(onSession(command.Context(), c, args[0], do), c.close())
 	}
+}
+
+// onSession does something to the session that an argument means, and says of a refusal
+// what the session's state makes of it.
+func onSession(ctx context.Context, c *connection, argument string, do func(ctx context.Context, c *connection, id string) error) error {
+	id, err := meant(ctx, c.client, argument)
+	if err != nil {
+		return err
+	}
+	err = do(ctx, c, id)
+	var failure *ui.Error
+	if errors.As(err, &failure) && failure.Code == string(rpc.InvalidSessionState) {
+		if s, statusErr := c.client.SessionStatus(ctx, id); statusErr == nil {
+			failure.Message, failure.Next = "session "+id+" is "+s.State, wayOn(s)
+		}
+	}
+	return err
+}
+
+// wayOn is what to do about a session whose state does not allow what was asked.
+func wayOn(s *wire.Session) string {
+	switch s.State {
+	case "created", "preparing", "starting":
+		return "it has not run, and there is nothing to stop or to read; one whose start does not come is forgotten once its plan has expired and the journals are rotated"
+	case "exited", "failed":
+		return "it is over, and its output was removed by cleanup, or it had none: glove sessions show " + s.SessionID + " has its record"
+	}
+	return "glove sessions stop " + s.SessionID + " ends it"
+}
+
+// maxNamed is how many sessions an ambiguous prefix names.
+const maxNamed = 5
+
+// meant finds the session that an argument means: the one of that id, or the only one
+// whose id begins so.
+func meant(ctx context.Context, c *client.Client, argument string) (string, error) {
+	_, err := c.SessionStatus(ctx, argument)
+	var refused *rpc.Error
+	if !errors.As(err, &refused) || refused.Code != rpc.SessionNotFound {
+		return argument, nil // or whatever is wrong is said when it is used
+	}
+	list, listErr := allSessions(ctx, c)
+	if listErr != nil {
+		return argument, protocolFailure(err)
+	}
+	var ids []string
+	for _, s := range list {
+		if strings.HasPrefix(s.SessionID, argument) {
+			ids = append(ids, s.SessionID)
+		}
+	}
+	switch {
+	case len(ids) == 0:
+		return argument, protocolFailure(err)
+	case len(ids) == 1:
+		return ids[0], nil
+	}
+	slices.Sort(ids)
+	more := ""
+	if len(ids) > maxNamed {
+		ids, more = ids[:maxNamed], ", …"
+	}
+	return argument, ui.Fail("ambiguous_session", fmt.Sprintf("more than one session begins with %q", argument), "one of "+strings.Join(ids, ", ")+more)
 }
 
 // completeSessions completes an ID by asking the gloved that the flags mean.
@@ -349,6 +412,14 @@ func (a *app) logs(ctx context.Context, f connectFlags, id string, follow, raw b
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
+	return onSession(ctx, c, id, func(ctx context.Context, c *connection, id string) error {
+		return printLog(ctx, c, feed, id, follow, out.Write)
+	})
+}
+
+// printLog prints a session's output from the oldest byte kept, and maybe what comes.
+func printLog(ctx context.Context, c *connection, feed *console.Feed, id string, follow bool, write func([]byte) (int, error)) error {
+	feed.ID = id
 	if follow {
 		if err := feed.Follow(ctx, c.client); err != nil {
 			return protocolFailure(err)
@@ -363,7 +434,7 @@ func (a *app) logs(ctx context.Context, f connectFlags, id string, follow, raw b
 		}
 		return nil
 	}
-	_, err = readTranscript(ctx, c.client, id, out.Write)
+	_, err := readTranscript(ctx, c.client, id, write)
 	return err
 }
 

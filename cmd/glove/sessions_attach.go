@@ -112,6 +112,10 @@ func (a *app) attach(ctx context.Context, f attachFlags, id string, key byte) (e
 		return err
 	}
 	defer t.shut()
+	if id, err = meant(ctx, t.conn.client, id); err != nil {
+		return err
+	}
+	t.id, t.feed.ID = id, id
 	if !f.view && !f.force {
 		pen, err := a.takePen(t.conn.what, id)
 		if err != nil {

@@ -166,8 +166,8 @@ func (h *house) empty() {
 	}
 }
 
-// start runs a session of that id.
-func (h *house) start(id string) {
+// create makes a session of that id.
+func (h *house) create(id string) *wire.Session {
 	h.t.Helper()
 	ctx := h.t.Context()
 	plan := h.plan
@@ -176,8 +176,15 @@ func (h *house) start(id string) {
 	must(h.t, err)
 	rec, err := h.client.CreateSession(ctx, "create-"+id, &wire.CreateSessionParams{SessionID: id, ControllerPlanDigest: policy.ControllerDigest(raw), Plan: raw})
 	must(h.t, err)
+	return rec
+}
+
+// start runs a session of that id.
+func (h *house) start(id string) {
+	h.t.Helper()
+	ctx, rec := h.t.Context(), h.create(id)
 	now := max(time.Now().UnixMilli(), rec.CreatedAtMS)
-	_, err = h.client.StartSession(ctx, "start-"+id, wire.StartAuthorization{SchemaVersion: 1, AuthorizationID: "a-" + id, SessionID: id,
+	_, err := h.client.StartSession(ctx, "start-"+id, wire.StartAuthorization{SchemaVersion: 1, AuthorizationID: "a-" + id, SessionID: id,
 		ControllerPlanDigest: rec.ControllerPlanDigest, PlanContentDigest: rec.PlanContentDigest, ApprovedAtMS: now, ExpiresAtMS: now + 60_000})
 	must(h.t, err)
 }

@@ -16,27 +16,33 @@ func TestSessionsFromTheCommandLine(t *testing.T) {
 	h := newHouse(t, "/bin/sh", "-c", "echo first words; read line; exit 9")
 	h.start("one")
 	h.start("two")
+	h.create("made")
+	h.create("made-too")
 	for _, c := range []struct {
 		args   string
 		status int
 		want   string // in the output, or else in the errors
 	}{
-		{"sessions list", 0, "one  running"},
+		{"sessions list", 0, "one       running"},
 		{"sessions list -q --state running", 0, "two\n"},
 		{"sessions list --state exited", 0, "no such sessions"},
 		{"sessions list --json", 0, `"session_id": "one"`},
 		{"sessions show one", 0, "running"},
+		{"sessions show on", 0, "running"}, // a prefix
+		{"sessions logs o", 0, "first words"},
 		{"sessions show three", 1, "session_not_found"},
 		{"sessions attach one", 2, "attach needs a terminal"},
 		{"status", 0, "2 running"},
 		{"status", 0, "a resident gloved (process"},
 		{"status --json", 0, `"running": 2`},
-		{"sessions cleanup one", 1, "invalid_session_state"},
+		{"sessions cleanup one", 1, "glove sessions stop one ends it"},
+		{"sessions stop made", 1, "it has not run"},
+		{"sessions stop mad", 1, "made, made-too"},
 		{"sessions stop one", 0, "one is exited (signaled)"},
 		{"sessions logs one", 0, "first words"},
 		{"sessions logs -f one", 0, "first words"},
 		{"sessions cleanup one", 0, "one is exited"},
-		{"sessions logs one", 1, "invalid_session_state"},
+		{"sessions logs one", 1, "its output was removed by cleanup"},
 		{"sessions list --state exited", 0, "1:"},
 	} {
 		out, errs, status := h.glove(strings.Fields(c.args)...)
