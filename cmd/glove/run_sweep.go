@@ -4,9 +4,12 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gloved.dev/cmd/internal/console"
 	"gloved.dev/cmd/internal/localrun"
 	"gloved.dev/cmd/internal/ui"
+	"gloved.dev/rpc/wire"
 )
 
 // sweepTime bounds cleaning up after one killed run.
@@ -26,7 +29,7 @@ func (r *runner) sweep(ctx context.Context) {
 func (r *runner) sweepOne(ctx context.Context, state *localrun.State) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	past := &runner{app: r.app, flags: &runFlags{quiet: true}, state: state, feed: console.NewFeed("", r.Err)}
+	past := &runner{app: r.app, flags: &runFlags{quiet: true}, state: state, feed: console.NewFeed("", r.Err), ended: unix.SIGKILL}
 	program, err := r.glovedCommand(r.flags.gloved)
 	if err != nil {
 		return err
@@ -47,5 +50,26 @@ func (r *runner) sweepOne(ctx context.Context, state *localrun.State) (err error
 	if err != nil {
 		return err
 	}
+	if !r.flags.quiet && !r.flags.asJSON {
+		past.tellSwept(ctx, list)
+	}
 	return past.cleanup()
+}
+
+// tellSwept says what becomes of a killed run's session: that it is over, and what its
+// receipt says, of which nothing is kept. A receipt that cannot be had is told as such.
+func (r *runner) tellSwept(ctx context.Context, list []wire.Session) {
+	for _, s := range list {
+		if s.State == "created" {
+			continue // it had not begun
+		}
+		r.Errf("%s\n", ui.Paint(r.ErrColor, ui.Dim, "glove: an earlier run, begun "+ago(s.CreatedAtMS)+", was killed; its session is ended and removed. Its receipt:"))
+		r.id, r.digest = s.SessionID, s.ControllerPlanDigest
+		envelope, err := r.proven(ctx)
+		if err != nil {
+			r.Errf("%s\n", ui.Paint(r.ErrColor, ui.Dim, "glove: "+ui.Printable(err.Error())))
+			continue
+		}
+		r.receiptLine(envelope, 0)
+	}
 }

@@ -264,9 +264,9 @@ func (d *desk) sweep(state string) {
 	d.t.Helper()
 	long := time.Now().Add(-time.Hour) // a directory is left alone while it is young
 	must(d.t, os.Chtimes(filepath.Join(state, "run.lock"), long, long))
-	next := exec.CommandContext(d.t.Context(), glove(), "run", "-q", "--no-workspace", "--", "true")
+	next := exec.CommandContext(d.t.Context(), glove(), "run", "--no-workspace", "--", "true")
 	next.Env = d.cmd.Env
-	if out, err := next.CombinedOutput(); err != nil || len(out) != 0 {
+	if out, err := next.CombinedOutput(); err != nil || !strings.Contains(string(out), "an earlier run, begun") || strings.Count(string(out), "receipt 1:") != 2 {
 		d.t.Errorf("the next run: %v, %q", err, out)
 	}
 	if left, err := filepath.Glob(filepath.Join(d.run, "*")); err != nil || len(left) != 0 {
