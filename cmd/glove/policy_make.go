@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gloved.dev/cmd/internal/localrun"
 	"gloved.dev/cmd/internal/ui"
 	"gloved.dev/internal/ident"
 	"gloved.dev/policy"
@@ -17,6 +18,8 @@ type generateFlags struct {
 	runtime, executable, template, backend string
 	search, arguments, environment         []string
 	readOnly, aliases, destinations        []string
+	whole                                  bool
+	workspace                              string
 }
 
 func (a *app) policyGenerate() *cobra.Command {
@@ -30,10 +33,14 @@ on standard error.
 
 --executable pins one file. --search-path names directories to look in at every launch,
 in order, for the executable of a native adapter; directories that anyone but you or
-root can write are refused.`,
+root can write are refused.
+
+--whole prints a session policy around the entry that is complete and offline: one profile
+of limits, and, with --workspace DIR, that directory, copied to /workspace for each session.`,
 		Example: `  glove policy generate --runtime codex --executable /usr/local/bin/codex --template-id codex-safe \
       --environment PATH=/usr/bin:/bin --path-alias workspace
-  glove policy generate --runtime claude-code --search-path /usr/local/bin`,
+  glove policy generate --runtime claude-code --search-path /usr/local/bin
+  glove policy generate --whole --runtime shell --executable /bin/sh --workspace ~/project > policy.json`,
 		RunE: func(*cobra.Command, []string) error { return a.generate(f) },
 	}
 	flags := command.Flags()
@@ -47,7 +54,28 @@ root can write are refused.`,
 	flags.StringArrayVar(&f.readOnly, "read-only-path", nil, "a `path` the program may read; repeatable")
 	flags.StringArrayVar(&f.aliases, "path-alias", nil, "a path `alias` its plans may use; repeatable")
 	flags.StringArrayVar(&f.destinations, "projection-destination", nil, "a library `destination` its plans may use; repeatable")
+	flags.BoolVar(&f.whole, "whole", false, "print a whole session policy")
+	flags.StringVar(&f.workspace, "workspace", "", "with --whole: the `directory` that is copied to /workspace")
 	return command
+}
+
+// wholePolicy is the smallest policy around one template: its limits are a start, and its
+// owner's to change.
+func wholePolicy(t policy.Template, workspace string) policy.Document {
+	const hour = 3_600_000
+	limits := policy.Limits{CPUTimeMS: hour, MemoryBytes: 2 << 30, PIDs: 256, WallTimeMS: 8 * hour, DiskBytes: 1 << 30, TerminalOutputBytes: 64 << 20}
+	read := policy.AccessEntry{Access: policy.AccessRead, Materialization: policy.MaterializeBind, Create: policy.CreateNever, Cleanup: policy.CleanupRetain}
+	alias := policy.PathAlias{Alias: "none", HostPath: "/usr", TargetPath: localrun.WorkspaceTarget, MaxTTLSecs: 1, Access: []policy.AccessEntry{read}}
+	if workspace != "" {
+		alias = policy.PathAlias{Alias: "workspace", HostPath: workspace, TargetPath: localrun.WorkspaceTarget, MaxTTLSecs: limits.WallTimeMS / 1000,
+			Access: []policy.AccessEntry{read, {Access: policy.AccessEphemeralWrite, Materialization: policy.MaterializeCopy,
+				Create: policy.CreateEmptyDirectory, Cleanup: policy.CleanupRemove, MaxBytes: limits.DiskBytes / 2}}}
+		t.AllowedAliases = append(t.AllowedAliases, alias.Alias)
+	}
+	return policy.Document{SchemaVersion: 1, Revision: 1, MaxPlanTTLMS: limits.WallTimeMS + hour,
+		RuntimeTemplates: []policy.Template{t}, PathAliases: []policy.PathAlias{alias}, Destinations: []policy.Destination{},
+		ResourceProfiles: []policy.Profile{policy.NewProfile("standard", limits)},
+		EgressPolicyIDs:  []string{"no-network"}, ToolPolicyIDs: []string{"none"}, SecretHandles: []string{}}
 }
 
 func (a *app) generate(f generateFlags) error {
@@ -75,7 +103,18 @@ func (a *app) generate(f generateFlags) error {
 	if err != nil {
 		return documentFailure(err)
 	}
-	if err := a.JSON(made.Template); err != nil {
+	var document any = made.Template
+	switch {
+	case f.whole:
+		workspace, err := absolute(f.workspace)
+		if err != nil {
+			return err
+		}
+		document = wholePolicy(made.Template, workspace)
+	case f.workspace != "":
+		return usageNextError("--whole", "--workspace goes with --whole")
+	}
+	if err := a.JSON(document); err != nil {
 		return err
 	}
 	a.Errf("executable  %s\ndigest      %s\n", ui.Printable(made.Executable), made.Digest)

@@ -12,7 +12,6 @@ import (
 	"gloved.dev/cmd/internal/ui"
 	"gloved.dev/internal/strictjson"
 	"gloved.dev/journal/receipt"
-	"gloved.dev/rpc/client"
 	"gloved.dev/rpc/wire"
 )
 
@@ -47,30 +46,27 @@ what proves who wrote them is the audit key: glove journal verify --key.`,
   glove receipts list --json | jq -r '.session_id'`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return a.withReceipts(command.Context(), f, func(ctx context.Context, c *client.Client, keyID string) error {
-				table := &ui.Table{Head: []string{"NUMBER", "SESSION", "END", "FINISHED", "DIGEST"}}
-				_, err := pageReceipts(ctx, c, keyID, func(raw []byte, e *receipt.Envelope) error {
-					if int64(e.Sequence) <= after { //nolint:gosec // no chain is so long
-						return nil
-					}
-					if asJSON {
-						_, err := a.Out.Write(append(raw, '\n'))
-						return err
-					}
-					cause, finished := e.Kind, ""
-					if e.Resource != nil {
-						cause = e.Resource.TerminationCause
-						finished = time.UnixMilli(int64(e.Resource.FinishedAtMS)).Format(time.DateTime) //nolint:gosec // a time
-					}
-					table.Row(fmt.Sprint(e.Sequence), e.SessionID, cause, finished, e.ReceiptDigest[:min(12, len(e.ReceiptDigest))])
+			c, err := a.sessionDial(command.Context(), f, nil)
+			if err != nil {
+				return err
+			}
+			table := &ui.Table{Head: []string{"NUMBER", "SESSION", "END", "FINISHED", "DIGEST"}}
+			_, err = pageReceipts(command.Context(), c, func(raw []byte, e *receipt.Envelope) error {
+				if int64(e.Sequence) <= after { //nolint:gosec // no chain is so long
 					return nil
-				})
-				if err != nil || asJSON {
+				}
+				if asJSON {
+					_, err := a.Out.Write(append(raw, '\n'))
 					return err
 				}
-				table.Write(a.Out, "", a.OutColor)
+				table.Row(fmt.Sprint(e.Sequence), e.SessionID, causeOf(e), finishedAt(e), e.ReceiptDigest[:min(12, len(e.ReceiptDigest))])
 				return nil
 			})
+			if err = errors.Join(err, c.close()); err != nil || asJSON {
+				return err
+			}
+			table.Write(a.Out, "", a.OutColor)
+			return nil
 		},
 	}
 	f.addTo(command.Flags())
@@ -95,20 +91,19 @@ Exit status: 0 when they are acknowledged, 1 when the chain is broken or gloved 
   glove receipts acknowledge --runtime-dir /run/gloved`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return a.withReceipts(command.Context(), f, func(ctx context.Context, c *client.Client, keyID string) error {
-				head, err := pageReceipts(ctx, c, keyID, func([]byte, *receipt.Envelope) error { return nil })
-				if err != nil {
-					return err
-				}
-				if _, err := c.AcknowledgeReceipts(ctx, "ack-"+randomHex(8), head); err != nil {
-					return protocolFailure(err)
-				}
-				if asJSON {
-					return a.JSON(head)
-				}
-				a.Outf("acknowledged receipts: %d, head %s; sessions can start\n", head.Sequence, head.HeadHMAC[:12])
-				return nil
-			})
+			c, err := a.sessionDial(command.Context(), f, nil)
+			if err != nil {
+				return err
+			}
+			head, err := acknowledge(command.Context(), c)
+			if err = errors.Join(err, c.close()); err != nil {
+				return err
+			}
+			if asJSON {
+				return a.JSON(head)
+			}
+			a.Outf("acknowledged receipts: %d, head %s; sessions can start\n", head.Sequence, head.HeadHMAC[:12])
+			return nil
 		},
 	}
 	f.addTo(command.Flags())
@@ -116,27 +111,43 @@ Exit status: 0 when they are acknowledged, 1 when the chain is broken or gloved 
 	return command
 }
 
-// withReceipts calls do with a connection to a gloved that has receipts, and the id of
-// their key.
-func (a *app) withReceipts(ctx context.Context, f connectFlags, do func(ctx context.Context, c *client.Client, keyID string) error) error {
-	c, err := a.sessionDial(ctx, f, nil)
-	if err != nil {
-		return err
+func causeOf(e *receipt.Envelope) string {
+	if e.Resource == nil {
+		return e.Kind
 	}
-	hello := c.client.Hello()
-	if hello == nil || hello.Capabilities.ReceiptAudit == nil {
-		return errors.Join(ui.Fail("no_receipts", c.what+" keeps no receipts", "give it --audit-key and --journal"), c.close())
+	return e.Resource.TerminationCause
+}
+
+func finishedAt(e *receipt.Envelope) string {
+	if e.Resource == nil {
+		return ""
 	}
-	return errors.Join(do(ctx, c.client, hello.Capabilities.ReceiptAudit.KeyID), c.close())
+	return time.UnixMilli(int64(e.Resource.FinishedAtMS)).Format(time.DateTime) //nolint:gosec // a time
+}
+
+// acknowledge pages all receipts and acknowledges the last.
+func acknowledge(ctx context.Context, c *connection) (wire.Anchor, error) {
+	head, err := pageReceipts(ctx, c, func([]byte, *receipt.Envelope) error { return nil })
+	if err == nil {
+		if _, err = c.client.AcknowledgeReceipts(ctx, "ack-"+randomHex(8), head); err != nil {
+			err = protocolFailure(err)
+		}
+	}
+	return head, err
 }
 
 // pageReceipts calls f for every receipt of a gloved and returns the head of the chain,
 // whose links are those of what was paged.
-func pageReceipts(ctx context.Context, c *client.Client, keyID string, f func(raw []byte, e *receipt.Envelope) error) (wire.Anchor, error) {
+func pageReceipts(ctx context.Context, c *connection, f func(raw []byte, e *receipt.Envelope) error) (wire.Anchor, error) {
+	hello := c.client.Hello()
+	if hello == nil || hello.Capabilities.ReceiptAudit == nil {
+		return wire.Anchor{}, ui.Fail("no_receipts", c.what+" keeps no receipts", "give it --audit-key and --journal")
+	}
+	keyID := hello.Capabilities.ReceiptAudit.KeyID
 	genesis := receipt.Genesis(keyID)
 	anchor := wire.Anchor{KeyID: genesis.KeyID, HeadHMAC: genesis.HeadHMAC}
 	for {
-		page, err := c.PageReceipts(ctx, anchor, wire.MaxPageLimit)
+		page, err := c.client.PageReceipts(ctx, anchor, wire.MaxPageLimit)
 		if err != nil {
 			return anchor, protocolFailure(err)
 		}

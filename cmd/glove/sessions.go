@@ -31,7 +31,7 @@ one, a gloved is started for the question, and sessions go on when it leaves).`,
   glove sessions logs -f s-42
   glove sessions stop s-42`,
 	}
-	command.AddCommand(a.sessionsList(), a.sessionsShow(), a.sessionsAttach(), a.sessionsLogs(), a.sessionsStop(), a.sessionsCleanup())
+	command.AddCommand(a.sessionsList(), a.sessionsShow(), a.sessionsStart(), a.sessionsAttach(), a.sessionsLogs(), a.sessionsStop(), a.sessionsCleanup())
 	return command
 }
 

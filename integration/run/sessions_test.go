@@ -113,6 +113,41 @@ func TestAttachToAFullScreen(t *testing.T) {
 	}
 }
 
+// TestStartAsTheController: an owner without a controller starts what the policy permits.
+func TestStartAsTheController(t *testing.T) {
+	h := newHouse(t, "/bin/sh", "-c", "pwd; ls -d /workspace; read line; exit 4")
+	h.kill()
+	h.serve() // nobody has acknowledged anything here
+	policy := "--session-policy=" + h.path("policy.json")
+	for _, c := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"start", policy, "--session-id", "mine"}, 0, "mine is running\n"},
+		{[]string{"start", policy, "--session-id", "mine"}, 1, "session_conflict"},
+		{[]string{"start", policy, "--json"}, 0, `"state": "running"`},
+		{[]string{"start", policy, "--template", "no"}, 2, "one of t"},
+		{[]string{"start", policy, "--profile", "no"}, 2, "one of p"},
+		{[]string{"start"}, 2, "--session-policy FILE"},
+		{[]string{"start", "--session-policy", h.path("config.json")}, 1, "session_policy_invalid"},
+	} {
+		out, errs, status := h.glove(append([]string{"sessions"}, c.args...)...)
+		if status != c.status || !strings.Contains(out+errs, c.want) {
+			t.Errorf("%q: %d, %q, %q", c.args, status, out, errs)
+		}
+	}
+	if _, err := h.client.WriteStdin(t.Context(), "mine", []byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, status := h.glove("sessions", "logs", "-f", "mine"); status != 0 || !strings.Contains(out, "/workspace") {
+		t.Errorf("logs: %d, %q, %q", status, out, errs)
+	}
+	if out, _, _ := h.glove("sessions", "show", "mine"); !strings.Contains(out, "exit 4") {
+		t.Errorf("show: %q", out)
+	}
+}
+
 // TestAttachOutlivesGloved: a gloved that is killed takes no viewer along. The next one shows
 // the screen as it is by then, and the keys go on; and nobody waits for an end that has no
 // place to go.
