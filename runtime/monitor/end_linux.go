@@ -194,7 +194,7 @@ func reserveOutcome(dir string) error {
 		return err
 	}
 	defer f.Close()
-	for err = unix.EINTR; err == unix.EINTR; { // as for a signal of the Go runtime's own
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); { // as for a signal of the Go runtime's own
 		err = unix.Fallocate(int(f.Fd()), 0, 0, reserveBytes)
 	}
 	if errors.Is(err, unix.EOPNOTSUPP) { // the filesystem cannot; then bytes must do
