@@ -54,7 +54,7 @@ func (e *Executor) Adopt(ctx context.Context) error {
 			e.Log.Warn("not adopted", "session", rec.SessionID, "state", rec.State, "error", err)
 		}
 	}
-	e.spares.Refill(0) // a session is likely to be started soon
+	e.spares.Refill(monitor.SpareDelay) // for who stays longer than for one question
 	return nil
 }
 

@@ -2,6 +2,6 @@ package monitor
 
 import "time"
 
-// SpareDelay is how long after a start the next monitor is started ahead of
-// need: the processor is the new session's first.
+// SpareDelay is how long after its own start, and after one of a session, gloved
+// starts the next monitor ahead of need: the processor is somebody else's first.
 const SpareDelay = 100 * time.Millisecond
