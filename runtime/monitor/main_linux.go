@@ -257,23 +257,23 @@ type place struct {
 }
 
 // takePlace makes in a directory what a session needs there: lock, log, socket, and room
-// for the outcome. A directory of which only a part could be had is for whoever made it.
+// for the outcome. With an error it returns what it had made by then.
 func takePlace(path string) (_ *place, err error) {
 	p := &place{path: path}
 	if p.dir, _, err = safefile.OpenOwnerDir(path); err != nil {
 		return nil, err
 	}
 	if p.alive, err = safefile.LockFile(filepath.Join(path, LockName)); err != nil {
-		return nil, err
+		return p, err
 	}
 	if p.log, err = openLog(path); err != nil {
-		return nil, err
+		return p, err
 	}
 	if err := reserveOutcome(path); err != nil {
-		return nil, atStep("reserve", err)
+		return p, atStep("reserve", err)
 	}
 	if p.listener, err = listenAt(p.dir, SocketName); err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return p, fmt.Errorf("listen: %w", err)
 	}
 	return p, nil
 }

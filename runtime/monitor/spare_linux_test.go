@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gloved.dev/internal/require"
 	"gloved.dev/runtime/cgroup"
 )
@@ -107,6 +109,27 @@ func TestClosedSparesStayEmpty(t *testing.T) {
 	s.Refill(0)
 	if s.spare != nil || s.timer != nil {
 		t.Error("a spare was made after Close")
+	}
+}
+
+// TestSpareThatHasNoRoom: a disk that is full of others' files is not filled by spares.
+func TestSpareThatHasNoRoom(t *testing.T) {
+	s, _ := ready(t)
+	s.take().discard()
+	must(t, unix.Mount("tmpfs", s.Root, "tmpfs", 0, "size=32k,mode=700")) // half of what a session reserves
+	t.Cleanup(func() { must(t, unix.Unmount(s.Root, 0)) })
+	s.refill()
+	if s.spare != nil {
+		t.Error("a spare without room for an outcome")
+	}
+	if left, err := os.ReadDir(s.Root); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+	if _, _, err := s.Spawn(t.Context(), Spec{SessionID: "x", UIDRange: s.UIDRange, Dir: filepath.Join(s.Root, "x")}); err == nil {
+		t.Error("a monitor was spawned")
+	}
+	if left, err := os.ReadDir(s.Root); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
 	}
 }
 
