@@ -207,7 +207,7 @@ func TestDecisionsAsJSON(t *testing.T) {
 		t.Errorf("refusal: %d %q %q", code, out, errs)
 	}
 	d.want(2, "grant a --as human:ada --bogus", "unknown flag")
-	d.want(2, "grant --as human:ada", "accepts 1 arg")
+	d.want(2, "grant --as human:ada", "needs ")
 
 	// The beginning of a key is enough, where it is enough.
 	d.want(5, "run deploy:one --class a.b --as agent:x -- true")

@@ -62,10 +62,32 @@ func wrapArgs(command *cobra.Command) {
 	}
 	command.Args = func(command *cobra.Command, args []string) error {
 		if err := check(command, args); err != nil {
-			return usageOf(command, err.Error())
+			return usageOf(command, inWords(command, args, err))
 		}
 		return nil
 	}
+}
+
+// inWords says which argument is missing or too many, where the library counts them.
+func inWords(command *cobra.Command, args []string, err error) string {
+	text := err.Error()
+	if !strings.HasPrefix(text, "accepts ") && !strings.HasPrefix(text, "requires ") {
+		return text
+	}
+	var names []string // of the arguments that must be there
+	for _, word := range strings.Fields(command.Use)[1:] {
+		if strings.HasPrefix(word, "[") || strings.HasPrefix(word, "-") || strings.HasPrefix(word, "(") {
+			break
+		}
+		names = append(names, strings.TrimSuffix(word, "..."))
+	}
+	switch {
+	case len(args) < len(names):
+		return command.CommandPath() + " needs " + strings.Join(names[len(args):], " and ")
+	case len(names) > 0 && len(args) > len(names):
+		return fmt.Sprintf("%s takes no more than %s: what is %q?", command.CommandPath(), strings.Join(names, " and "), args[len(names)])
+	}
+	return text
 }
 
 func usageOf(command *cobra.Command, message string) *Error {

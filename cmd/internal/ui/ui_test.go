@@ -135,3 +135,28 @@ func TestHelpForNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestMissingArgumentsAreNamed: what is missing has the name that the help gives it.
+func TestMissingArgumentsAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		use  string
+		args cobra.PositionalArgs
+		line []string
+		want string
+	}{
+		{"show ID", cobra.ExactArgs(1), nil, "x show needs ID"},
+		{"copy FROM TO", cobra.ExactArgs(2), []string{"a"}, "x copy needs TO"},
+		{"copy FROM TO [flags]", cobra.ExactArgs(2), nil, "x copy needs FROM and TO"},
+		{"show ID", cobra.ExactArgs(1), []string{"a", "b"}, `x show takes no more than ID: what is "b"?`},
+		{"check FILE...", cobra.MinimumNArgs(1), nil, "x check needs FILE"},
+	} {
+		root := &cobra.Command{Use: "x"}
+		root.AddCommand(&cobra.Command{Use: c.use, Args: c.args, Run: func(*cobra.Command, []string) {}})
+		var out, errs bytes.Buffer
+		streams := &Streams{Out: &out, Err: &errs}
+		Prepare(root, streams)
+		if status := Run(root, streams, append(strings.Fields(c.use)[:1], c.line...)); status != ExitUsage || !strings.Contains(errs.String(), c.want) {
+			t.Errorf("%s %q: %d, %q; want %q", c.use, c.line, status, errs.String(), c.want)
+		}
+	}
+}
