@@ -99,18 +99,9 @@ func (a *app) completionCommand() *cobra.Command {
 		Example: "  echo 'source <(approval completion bash)' >> ~/.bashrc\n" +
 			"  approval completion fish > ~/.config/fish/completions/approval.fish",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
+		ValidArgs: ui.Shells,
 		RunE: func(command *cobra.Command, args []string) error {
-			root := command.Root()
-			switch args[0] {
-			case "bash":
-				return root.GenBashCompletionV2(a.Out, true)
-			case "zsh":
-				return root.GenZshCompletion(a.Out)
-			case "fish":
-				return root.GenFishCompletion(a.Out, true)
-			}
-			return root.GenPowerShellCompletionWithDesc(a.Out)
+			return ui.Completion(command.Root(), args[0], a.Out)
 		},
 	}
 }

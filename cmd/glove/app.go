@@ -146,20 +146,10 @@ Load it from the shell's start-up file.`,
 		Example: `  echo 'source <(glove completion bash)' >> ~/.bashrc
   glove completion zsh > "${fpath[1]}/_glove"
   glove completion fish > ~/.config/fish/completions/glove.fish`,
-		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
+		ValidArgs: ui.Shells,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		RunE: func(command *cobra.Command, args []string) error {
-			root := command.Root()
-			switch args[0] {
-			case "bash":
-				return root.GenBashCompletionV2(a.Out, true)
-			case "zsh":
-				return root.GenZshCompletion(a.Out)
-			case "fish":
-				return root.GenFishCompletion(a.Out, true)
-			default:
-				return root.GenPowerShellCompletionWithDesc(a.Out)
-			}
+			return ui.Completion(command.Root(), args[0], a.Out)
 		},
 	}
 }
