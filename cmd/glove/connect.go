@@ -207,10 +207,14 @@ func connectFailure(err error) error {
 	var refusal *rpc.Error
 	var file *safefile.Error
 	var socket *transport.Error
+	var complaint *client.ComplaintError
 	switch {
+	case errors.As(err, &foreign) && foreign.Total == 0 && errors.As(err, &complaint):
+		return &ui.Error{Code: "gloved_not_started", Message: complaint.Err.Error(), Err: err,
+			Detail: append([]string{"it said:"}, strings.Split(strings.TrimSpace(complaint.Said), "\n")...)}
 	case errors.As(err, &foreign) && foreign.Total == 0:
 		return &ui.Error{Code: "gloved_not_started", Message: err.Error(), Err: err,
-			Next: "what it said on standard error, above, is why"}
+			Next: "it said nothing on standard error: try it by hand"}
 	case errors.As(err, &foreign):
 		return &ui.Error{Code: "no_protocol", Message: err.Error(), Err: err,
 			Next: "what came is not gloved's: a login banner, or a shell's complaint"}

@@ -5,6 +5,8 @@ package run
 import (
 	"bytes"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -251,5 +253,15 @@ func TestCopyingIsTold(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("nothing was told")
+	}
+}
+
+// TestGlovedThatDoesNotStart: what it says is shown as it says it.
+func TestGlovedThatDoesNotStart(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.json")
+	must(t, os.WriteFile(config, []byte(`{"schema_version": 1, "persistent_service": false, "runtime_directory": "/nonexistent/run", "audit_key": "/nonexistent/key", "receipt_journal": "/nonexistent/j"}`), 0o600))
+	out, err := exec.CommandContext(t.Context(), glove(), "rpc", "--config", config, "health").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "  it said:\n  gloved: ") || strings.Contains(string(out), `\n`) {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

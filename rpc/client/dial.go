@@ -57,12 +57,25 @@ func SpawnStdio(ctx context.Context, argv []string, o Options) (*Client, error) 
 		// when it is gone.
 		err = errors.Join(err, p.Close())
 		if said := p.tail.String(); said != "" {
-			err = fmt.Errorf("%w; standard error: %q", err, said)
+			err = &ComplaintError{Err: err, Said: said}
 		}
 		return nil, err
 	}
 	return c, nil
 }
+
+// A ComplaintError is the failure to open a server that had something to say on its
+// standard error. What it said may hold terminal controls.
+type ComplaintError struct {
+	Err  error
+	Said string // the end of it
+}
+
+// Error implements error.
+func (e *ComplaintError) Error() string { return fmt.Sprintf("%v; standard error: %q", e.Err, e.Said) }
+
+// Unwrap is why the server could not be opened.
+func (e *ComplaintError) Unwrap() error { return e.Err }
 
 // process is a spawned server as a connection.
 type process struct {
