@@ -115,9 +115,13 @@ func (b *base) place(room *sandbox.Room) {
 	b.placedPID = p.PID
 }
 
-// user waits for the session's user.
+// user waits for the session's user. Where there was none to be had, there may be now.
 func (b *base) user() (sandbox.Tenant, error) {
 	<-b.done
+	if b.err != nil {
+		<-b.placed
+		b.inhabit()
+	}
 	return b.tenant, b.err
 }
 

@@ -12,10 +12,12 @@ import (
 
 	"gloved.dev/internal/require"
 	"gloved.dev/runtime/cgroup"
+	"gloved.dev/runtime/sandbox"
 )
 
-// TestMain plays a monitor where the tests start one.
+// TestMain plays a monitor, and a session's processes, where the tests start them.
 func TestMain(m *testing.M) {
+	sandbox.Main()
 	Main()
 	os.Exit(m.Run())
 }
@@ -109,6 +111,30 @@ func TestClosedSparesStayEmpty(t *testing.T) {
 	s.Refill(0)
 	if s.spare != nil || s.timer != nil {
 		t.Error("a spare was made after Close")
+	}
+}
+
+// TestGroundWithoutAUser: that all users were taken when the ground was laid says nothing
+// of when the session comes.
+func TestGroundWithoutAUser(t *testing.T) {
+	require.Root(t)
+	only := UIDRange{First: DefaultUIDRange.First + DefaultUIDRange.Count, Count: 1}
+	held, err := claimUID(only)
+	must(t, err)
+	b := lay(ground{UIDRange: only, Dir: t.TempDir(), Cgroup: "glove-test-" + NewKey()[:8] + "-user"})
+	defer func() {
+		must(t, b.close(t.Context()))
+		b.free()
+	}()
+	<-b.done
+	if b.err == nil {
+		t.Error("a user was claimed twice")
+	}
+	held.release()
+	tenant, err := b.user()
+	must(t, err)
+	if tenant.HostUID != only.First {
+		t.Errorf("the user is %d", tenant.HostUID)
 	}
 }
 
