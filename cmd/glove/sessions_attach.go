@@ -195,9 +195,11 @@ func (t *attachment) join(ctx context.Context) error {
 		return ui.Failf("terminal_unusable", "%w", err)
 	}
 	defer t.leave()
-	if err := t.show(ctx); err != nil {
+	var refused *rpc.Error
+	var failure *ui.Error
+	if err := t.show(ctx); errors.As(err, &refused) || errors.As(err, &failure) && failure.Code == "output_failed" {
 		return err
-	}
+	} // else gloved is gone, as it may be at any time
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGWINCH, unix.SIGTERM, unix.SIGHUP, unix.SIGINT)
 	defer signal.Stop(signals)
